@@ -1,0 +1,73 @@
+// Store: winners and binaries in two SQLite files of one directory. winners.db is small and precious, kernels.db large and re-creatable.
+// Nothing here throws for the state of the disk: what cannot be stored is kept in memory and said once (see problems()).
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "codegen/binary.hpp"
+#include "codegen/bucket.hpp"
+#include "codegen/config.hpp"
+#include "codegen/environment.hpp"
+#include "pagetune/spec.hpp"
+
+namespace pagetune {
+
+struct Winner {
+  std::string env_key;
+  std::string spec_key;
+  Bucket bucket;
+  KernelConfig config;
+  double median_us = 0, ci_low_us = 0, ci_high_us = 0;  // 95 % confidence interval of the median
+  int samples = 0;
+  double default_us = 0;              // the analytic default in the same race
+  KernelConfig runner_up;             // empty if there was no other candidate
+  double runner_up_us = 0;
+  int tied = 0;                       // candidates inside the tie band, the winner among them
+  std::string reason;                 // "12.3 % faster than the default", "no gain over the default"
+  double error = 0;                   // |out - ref| / |ref| at verification
+  double floor_us = 0;                // bytes that must be read / measured read bandwidth; 0 if unknown
+  std::string policy_hash, space_hash, generator_hash;
+  std::string session;                // who measured it
+  bool operator==(const Winner&) const = default;
+};
+
+class Store {
+ public:
+  virtual ~Store() = default;
+
+  // dir: a directory, ":memory:", or empty for the default (PAGETUNE_CACHE_DIR, else $XDG_CACHE_HOME/pagetune, ~/.cache/pagetune,
+  // memory). One Store per directory and process.
+  static std::shared_ptr<Store> open(const std::string& dir = "");
+  static std::string default_dir();
+
+  virtual const std::string& dir() const = 0;           // ":memory:" if nothing is kept
+  virtual std::vector<std::string> problems() const = 0; // what went wrong and was worked around, one sentence each
+
+  // Winners. put_winner also records the environment and the spec, with its dispatch parameters as columns.
+  virtual void put_winner(const Winner&, const Environment&, const AttentionSpec&) = 0;
+  virtual std::vector<Winner> winners(const std::string& env_key, const std::string& spec_key) const = 0;
+  struct Row { Winner winner; Environment environment; AttentionSpec spec; };
+  virtual std::vector<Row> all_winners() const = 0;     // sorted by (environment, spec, bucket)
+
+  // Configs that must never win again: wrong or crashing.
+  virtual void block(const std::string& env_key, const std::string& spec_key, const KernelConfig&, const std::string& reason) = 0;
+  virtual std::vector<std::pair<KernelConfig, std::string>> blocked(const std::string& env_key, const std::string& spec_key) const = 0;
+
+  // Binaries. A stored binary whose bytes do not match its sha256 is removed, counted and reported as absent. Facts are not stored.
+  virtual std::optional<Binary> find_binary(const std::string& key) = 0;
+  virtual void put_binary(const Binary&) = 0;
+  // Single flight over threads and processes: memory, store, else `compile` once under a lock that dies with its owner. A waiter that
+  // waited 30 s compiles on its own. `compile`'s exception reaches every waiting thread and is not remembered.
+  virtual Binary get_or_compile(const std::string& key, const std::function<Binary()>& compile) = 0;
+
+  struct Counters { uint64_t hits = 0, compiles = 0, corrupt = 0; };
+  virtual Counters counters() const = 0;
+  struct Usage { int64_t winners = 0, binaries = 0, binary_bytes = 0; };
+  virtual Usage usage() const = 0;
+};
+
+}  // namespace pagetune

@@ -1,0 +1,32 @@
+// KernelConfig: how a kernel computes. Stored by content, never by index.
+#pragma once
+#include <map>
+#include <string>
+
+namespace pagetune {
+
+// Tuning parameters under the names of configs/template_config.json, for example {"VARIANT":2,"NUM_SPLITS":8,"NUM_WARPS":4,…}.
+class KernelConfig {
+ public:
+  KernelConfig() = default;
+  explicit KernelConfig(std::map<std::string, int> values) : values_(std::move(values)) {}
+
+  int at(const std::string& name) const;  // Error internal if absent
+  int get(const std::string& name, int otherwise) const;
+  void set(const std::string& name, int value) { values_[name] = value; }
+  const std::map<std::string, int>& values() const { return values_; }
+
+  int variant() const { return at("VARIANT"); }         // 1: one pass, 2: split KV and merge
+  int num_splits() const { return get("NUM_SPLITS", 1); }
+
+  std::string canonical_json() const;
+  static KernelConfig from_json(const std::string& text);  // object of integers; anything else is an Error
+
+  bool operator==(const KernelConfig&) const = default;
+  auto operator<=>(const KernelConfig&) const = default;
+
+ private:
+  std::map<std::string, int> values_;
+};
+
+}  // namespace pagetune

@@ -1,0 +1,70 @@
+// The config space: which kernels exist, their domains and tuning parameters, read from configs/template_config.json.
+#pragma once
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "codegen/bucket.hpp"
+#include "codegen/config.hpp"
+#include "codegen/target.hpp"
+#include "pagetune/spec.hpp"
+
+namespace pagetune {
+
+// A parameter's allowed values: a list, or {"min","max","step"}.
+struct Domain {
+  std::vector<int> values;  // used if not empty
+  int min = 0, max = 0, step = 1;
+  bool contains(int value) const;
+  std::string text() const;  // "one of 1, 2, 4" or "8 to 256 in steps of 8"
+};
+
+// A condition that prunes before anything is compiled, e.g. "VARIANT == 2 || NUM_SPLITS == 1".
+struct Condition {
+  std::string expression;
+  std::string reason;
+};
+
+// One kernel family: one entry of template_config.json. The first six keys have FastDeploy's meaning.
+struct Family {
+  std::string name;
+  std::string function_name;
+  std::string impl_file;
+  std::vector<std::string> template_params;
+  std::map<std::string, Domain> dispatch_params;
+  std::vector<std::vector<std::string>> data_types;  // [in, out, suffix]
+  std::map<std::string, std::vector<int>> tuning_params;
+  std::vector<Condition> conditions;
+};
+
+class ConfigSpace {
+ public:
+  // Parses and checks the whole file; an unknown key, a wrong type or an expression that does not parse is an Error naming it.
+  static ConfigSpace parse(const std::string& json_text);
+  // The file embedded in this build.
+  static const ConfigSpace& builtin();
+
+  const std::vector<Family>& families() const { return families_; }
+  const Family& family(Kind, Backend) const;  // Error unsupported if there is none
+  // sha256 over canonical JSON of the family's tuning_params and conditions.
+  std::string hash(const Family&) const;
+
+  struct Candidates {
+    std::vector<KernelConfig> configs;                    // sorted by canonical JSON
+    int total = 0;                                        // before pruning
+    std::vector<std::pair<std::string, int>> pruned;      // reason -> how many
+  };
+  // All configs that the conditions and the target's limits admit for the spec. With a bucket, also those conditions that speak of BATCH or LEN.
+  Candidates candidates(const AttentionSpec&, const Target&) const;
+  Candidates candidates(const AttentionSpec&, const Target&, Bucket) const;
+
+ private:
+  std::vector<Family> families_;
+};
+
+// The spec in template_config.json's words: GROUP_SIZE, HEAD_DIM, BLOCK_SIZE, CAUSAL, IsFP8, IsDynamicC8, BLOCK_SHAPE_Q, KV_HEADS, HEADWISE, …
+// The winners table has one column for each.
+std::map<std::string, int> dispatch_values(const AttentionSpec&);
+
+}  // namespace pagetune

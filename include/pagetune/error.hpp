@@ -1,0 +1,31 @@
+// The one exception type of pagetune, and the codes it shares with the C ABI (pt_status in pagetune.h).
+#pragma once
+#include <stdexcept>
+#include <string>
+
+namespace pagetune {
+
+enum class ErrorCode : int {
+  invalid_argument = 1,  // a value the caller gave is outside what is allowed
+  unsupported = 2,       // supports() says no: the message holds its reason
+  mismatch = 3,          // the call does not match the kernel it was made for
+  not_prepared = 4,      // first use inside a stream capture: call prepare() before capturing
+  no_device = 5,         // no such device, or no driver
+  compile_failed = 6,    // the message holds the compiler's log
+  device_error = 7,      // the driver reported an error
+  bad_table = 8,         // a checked kernel met a bad block-table entry
+  io = 9,                // a file could not be read or written
+  internal = 10,
+};
+
+// what(): one sentence saying what is wrong, which value, what is allowed, and what to do.
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  ErrorCode code() const noexcept { return code_; }
+
+ private:
+  ErrorCode code_;
+};
+
+}  // namespace pagetune

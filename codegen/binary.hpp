@@ -16,12 +16,14 @@ struct LaunchFacts {
   int rows_per_cta = 0;     // query heads that one CTA serves
   int head_tiles = 0;       // CTAs per (sequence, KV head)
   int merge_threads = 0;    // 0 if there is no merge kernel
+  int kv_heads = 0;
+  int q_heads = 0;
   // from the image's metadata
   int registers = 0;
   int local_bytes = 0;      // stack frame: spills and local arrays
   int static_shared_bytes = 0;
 };
-constexpr int kTemplateFacts = 9;  // how many of them stand in pt_facts, in the order above
+constexpr int kTemplateFacts = 11;  // how many of them stand in pt_facts, in the order above
 
 struct Binary {
   std::string key;      // binary_key()

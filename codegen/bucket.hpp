@@ -28,16 +28,23 @@ struct Bucket {
 constexpr int nearest_log2(int64_t x) {
   if (x <= 1) return 0;
   int floor_log2 = 63 - __builtin_clzll(static_cast<unsigned long long>(x));
-  // x >= sqrt(2) * 2^f  <=>  x^2 >= 2^(2f+1)
-  return floor_log2 + (static_cast<unsigned __int128>(x) * x >= (static_cast<unsigned __int128>(1) << (2 * floor_log2 + 1)) ? 1 : 0);
+  // x >= sqrt(2) * 2^f <=> x > floor(sqrt(2) * 2^f), as sqrt(2) is irrational
+  constexpr int64_t kSqrt2At62 = 0x5a827999fcef3242;  // floor(sqrt(2) * 2^62)
+  return floor_log2 + (x > (kSqrt2At62 >> (62 - floor_log2)) ? 1 : 0);
 }
 
+// A ragged batch is taken for at least this fraction of its sequences: partial results are kept for every sequence of the batch, so
+// the split of a much smaller batch would need a workspace out of proportion.
+constexpr int kMaxRaggedness = 8;
+
 // total_len: sum of the lengths, 0 if unknown. A batch of short sequences beside one long one does the work of fewer sequences of
-// max_len, and wants their split: the batch axis is total_len / max_len.
+// max_len, and wants their split: the batch axis is total_len / max_len, within [batch / kMaxRaggedness, batch].
 constexpr Bucket bucket_of(int batch, int max_len, int64_t total_len) {
   int64_t equivalents = batch;
   if (total_len > 0 && max_len > 0) {
     equivalents = (total_len + max_len - 1) / max_len;
+    const int64_t least = (static_cast<int64_t>(batch) + kMaxRaggedness - 1) / kMaxRaggedness;
+    if (equivalents < least) equivalents = least;
     if (equivalents > batch) equivalents = batch;
   }
   int b = nearest_log2(equivalents);

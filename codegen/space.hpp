@@ -1,6 +1,9 @@
 // The config space: which kernels exist, their domains and tuning parameters, read from configs/template_config.json.
 #pragma once
+#include <cstdint>
 #include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +23,12 @@ struct Domain {
   std::string text() const;  // "one of 1, 2, 4" or "8 to 256 in steps of 8"
 };
 
+// A quantity that conditions speak of by name, e.g. SHARED_BYTES. It may use the ones before it.
+struct Derived {
+  std::string name;
+  std::string expression;
+};
+
 // A condition that prunes before anything is compiled, e.g. "VARIANT == 2 || NUM_SPLITS == 1".
 struct Condition {
   std::string expression;
@@ -35,8 +44,11 @@ struct Family {
   std::map<std::string, Domain> dispatch_params;
   std::vector<std::vector<std::string>> data_types;  // [in, out, suffix]
   std::map<std::string, std::vector<int>> tuning_params;
+  std::vector<Derived> derived;
   std::vector<Condition> conditions;
 };
+
+class FamilyRules;
 
 class ConfigSpace {
  public:
@@ -47,7 +59,7 @@ class ConfigSpace {
 
   const std::vector<Family>& families() const { return families_; }
   const Family& family(Kind, Backend) const;  // Error unsupported if there is none
-  // sha256 over canonical JSON of the family's tuning_params and conditions.
+  // sha256 over canonical JSON of the family's tuning_params, derived quantities and conditions.
   std::string hash(const Family&) const;
 
   struct Candidates {
@@ -55,12 +67,24 @@ class ConfigSpace {
     int total = 0;                                        // before pruning
     std::vector<std::pair<std::string, int>> pruned;      // reason -> how many
   };
-  // All configs that the conditions and the target's limits admit for the spec. With a bucket, also those conditions that speak of BATCH or LEN.
+  // All configs that the conditions and the target's limits admit for the spec. With a bucket, also those conditions that speak of BATCH or LEN,
+  // unless the spec is batch-invariant: one config then has to serve every bucket. Error unsupported if the spec is outside the family's domains.
   Candidates candidates(const AttentionSpec&, const Target&) const;
   Candidates candidates(const AttentionSpec&, const Target&, Bucket) const;
 
+  // Why the domains do not hold the spec's dispatch values or types; empty if they do. Error unsupported if there is no family.
+  std::string refusal(const AttentionSpec&, Backend) const;
+  // Why the config is not a candidate; empty if it is one. The spec must be inside the domains.
+  std::string refusal(const AttentionSpec&, const KernelConfig&, const Target&, std::optional<Bucket> = {}) const;
+  // The value of one of the family's derived quantities. Error internal if it has none of that name or if it speaks of BATCH or LEN.
+  int64_t derived(const std::string& name, const AttentionSpec&, const KernelConfig&, const Target&) const;
+
  private:
+  size_t index_of(Kind, Backend) const;
+  Candidates enumerate(const AttentionSpec&, const Target&, std::optional<Bucket>) const;
+
   std::vector<Family> families_;
+  std::vector<std::shared_ptr<const FamilyRules>> rules_;  // of the family at the same index
 };
 
 // The spec in template_config.json's words: GROUP_SIZE, HEAD_DIM, BLOCK_SIZE, CAUSAL, IsFP8, IsDynamicC8, BLOCK_SHAPE_Q, KV_HEADS, HEADWISE, …

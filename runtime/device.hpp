@@ -56,7 +56,8 @@ class Device {
   virtual void download(void* host, const void* device, size_t bytes) = 0;
   virtual void fill_random(void* device, size_t bytes, DType, uint64_t seed) = 0;  // uniform in [-2, 2), never constant
   virtual void* stream() = 0;                            // one stream of the device's own; null for the CPU
-  virtual void synchronize() = 0;                        // Error device_error if something failed since
+  virtual void synchronize() = 0;                        // waits for stream(); Error device_error if something failed since
+  virtual void synchronize_stream(void* stream) = 0;     // the same for a stream of the caller's
 
   // Records the calls once (a CUDA graph; the CPU just keeps the function).
   class Recording {

@@ -5,8 +5,10 @@
 
 #define PT_PARAMS_VERSION 1u
 
-// Where a checked kernel leaves the first bad block-table entry that it meets. kind 0: none; 1: id >= num_pages; 2: id < 0 inside a
-// visible range; 3: sequence longer than its table row.
+// Where a checked kernel leaves the first bad block-table entry that it meets, at the start of the workspace. kind is PT_ERROR_TAG plus
+// 1: id >= num_pages; 2: id < 0 inside a visible range; 3: sequence longer than its table row. Any other value means that nothing was
+// met, so the workspace needs no initialisation.
+#define PT_ERROR_TAG 0x50540000
 typedef struct pt_error_record {
   int kind;
   int sequence;

@@ -21,6 +21,7 @@ struct LayerGroup {
   std::vector<int> layers;         // indices, ascending
   int window = 0;                  // attended tokens including self; 0: none
   int chunk = 0;                   // chunked-local attention; 0: none
+  int sink_tokens = 0;             // first tokens that stay visible beside the window; 0: none
   double soft_cap = 0;             // 0: none
   double scale = 0;                // 0: 1/sqrt(head_dim_k)
 };

@@ -65,6 +65,8 @@ int bits_of(DType);
 std::string canonical_json(const AttentionSpec&);
 // Inverse of canonical_json(); an unknown or missing key or a value of the wrong kind is an Error that names it.
 AttentionSpec spec_from_json(const std::string& text);
+// As spec_from_json(), but absent keys take their defaults.
+AttentionSpec spec_from_partial_json(const std::string& text);
 // sha256 of canonical_json(), hex.
 std::string spec_key(const AttentionSpec&);
 

@@ -1,0 +1,38 @@
+// kernels.db: compiled code by key, bounded in bytes, checked on every read.
+#pragma once
+#include <atomic>
+#include <optional>
+#include <string>
+
+#include "cache_db/database.hpp"
+#include "cache_db/store.hpp"
+
+namespace pagetune {
+
+class BinaryTable {
+ public:
+  // limit: bytes of data kept. The least recently used go first, by day: a finer order would cost a write per read.
+  BinaryTable(const std::string& dir, Problems& problems, int64_t limit = int64_t{512} << 20);
+
+  bool usable() { return db_.usable(); }
+  std::optional<Binary> find(const std::string& key);
+  void put(const Binary&);
+  uint64_t corrupt() const { return corrupt_; }
+  struct Usage {
+    int64_t count = 0, bytes = 0;
+  };
+  std::optional<Usage> usage();
+
+ private:
+  void remove_damaged(const std::string& key);
+
+  Problems& problems_;
+  Database db_;
+  const int64_t limit_;
+  std::atomic<uint64_t> corrupt_{0};
+};
+
+// Error invalid_argument unless key, arch and kind are there and sha256 is that of data.
+void check_binary(const Binary&);
+
+}  // namespace pagetune

@@ -1,0 +1,254 @@
+#include "cache_db/database.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sqlite3.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <mutex>
+
+#include "cache_db/directory.hpp"
+
+namespace pagetune {
+namespace {
+
+// Eight writers of one file stand in line for milliseconds; ten seconds outlast a slow disk's fsyncs.
+constexpr int kBusyTimeoutMs = 10'000;
+// SQLite's waiting is not fair: of many writers on a slow disk one may be out of luck for longer than one timeout.
+constexpr int kBusyRounds = 3;
+constexpr const char* kSideFiles[] = {"-journal", "-wal", "-shm"};
+
+bool is_corruption(const SQLite::Exception& error) {
+  int code = error.getErrorCode() & 0xff;
+  return code == SQLITE_CORRUPT || code == SQLITE_NOTADB;
+}
+
+int64_t query_int(SQLite::Database& db, const char* sql) { return db.execAndGet(sql).getInt64(); }
+
+std::string time_suffix() {
+  std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y%m%dT%H%M%SZ", &utc);
+  return text;
+}
+
+ino_t inode_of(const std::string& path) {
+  struct stat info {};
+  return lstat(path.c_str(), &info) == 0 ? info.st_ino : 0;
+}
+
+// A connection that came through fork() must not even be closed: that would roll back or unlink what the parent is using.
+void abandon(std::unique_ptr<SQLite::Database> connection) {
+  static auto* abandoned = new std::vector<SQLite::Database*>;
+  abandoned->push_back(connection.release());
+}
+
+}  // namespace
+
+bool wal_is_safe(int version) {
+  constexpr int kFixed = 3'051'003;
+  int line = version / 1000, patch = version % 1000;
+  return version >= kFixed || (line == 3'050 && patch >= 7) || (line == 3'044 && patch >= 6);
+}
+
+Database::Database(std::string dir, std::string name, Schema schema, Problems& problems)
+    : dir_(std::move(dir)), name_(std::move(name)), path_(dir_ + "/" + name_), schema_(std::move(schema)), problems_(problems) {
+  if (dir_ == kMemory) mode_ = Mode::unusable;
+}
+
+Database::~Database() {
+  if (connection_ && owner_ != getpid()) abandon(std::move(connection_));
+}
+
+bool Database::usable() {
+  std::lock_guard lock(mutex_);
+  ensure_open();
+  return mode_ != Mode::unusable;
+}
+
+bool Database::run(const std::function<void(SQLite::Database&)>& work, Access access) {
+  std::lock_guard lock(mutex_);
+  int repairs = 0, busy_rounds = 0;
+  while (repairs < 2) {
+    ensure_open();
+    if (mode_ == Mode::unusable || (mode_ == Mode::read_only && access == Access::write)) return false;
+    try {
+      if (access == Access::read) {
+        work(*connection_);
+      } else {
+        SQLite::Transaction transaction(*connection_, SQLite::TransactionBehavior::IMMEDIATE);
+        work(*connection_);
+        transaction.commit();
+      }
+      return true;
+    } catch (const SQLite::Exception& error) {
+      if (is_corruption(error)) {
+        ++repairs;
+        set_aside();
+      } else if ((error.getErrorCode() & 0xff) == SQLITE_BUSY && ++busy_rounds < kBusyRounds) {
+        continue;
+      } else {
+        problems_.say(fmt::format("{} could not be {}: {}; {}", path_, access == Access::read ? "read" : "written", error.what(),
+                                  access == Access::read ? "its rows count as absent" : "new results are kept in memory only"));
+        return false;
+      }
+    }
+  }
+  return false;
+}
+
+void Database::ensure_open() {
+  if (connection_ && owner_ != getpid()) {
+    abandon(std::move(connection_));
+    mode_ = Mode::closed;
+  }
+  if (mode_ != Mode::closed) return;
+  for (int attempt = 0; attempt < 2 && mode_ == Mode::closed; ++attempt) {
+    try {
+      open_file();
+    } catch (const SQLite::Exception& error) {
+      if (is_corruption(error) && attempt == 0) {
+        set_aside();
+      } else {
+        give_up(error.what());
+      }
+    }
+  }
+}
+
+// Under the directory's lock, so that no two processes create, or set aside, one file at the same time.
+void Database::open_file() {
+  DirectoryLock lock(dir_);
+  bool made = make_file();
+  if (mode_ == Mode::unusable) return;
+  if (std::string reason = distrust(path_, PathKind::file); !reason.empty()) return give_up(reason);
+  inode_ = inode_of(path_);
+  owner_ = getpid();
+  bool accepted = false;
+  try {
+    connection_ = std::make_unique<SQLite::Database>(path_, SQLite::OPEN_READWRITE | SQLite::OPEN_NOFOLLOW, kBusyTimeoutMs);
+    accepted = accept_contents(*connection_);
+    if (accepted) mode_ = sqlite3_db_readonly(connection_->getHandle(), "main") == 1 ? Mode::read_only : Mode::read_write;
+  } catch (const SQLite::Exception&) {
+    if (made) {  // nothing could be written into it: leave no empty file behind on a full disk
+      connection_.reset();
+      unlink(path_.c_str());
+    }
+    throw;
+  }
+  if (!accepted) {
+    connection_.reset();
+  } else if (mode_ == Mode::read_only) {
+    problems_.say(fmt::format("{} can only be read; new results are kept in memory only", path_));
+  }
+}
+
+// With mode 0600 from the first moment: SQLite would use the process's umask. True if there was none before.
+bool Database::make_file() {
+  int fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+  if (fd >= 0) {
+    ::close(fd);
+    return true;
+  }
+  int code = errno;
+  struct stat info {};
+  if (lstat(path_.c_str(), &info) != 0) give_up(std::strerror(code));
+  return false;
+}
+
+void Database::configure(SQLite::Database& db) {
+  sqlite3_db_config(db.getHandle(), SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
+  struct {
+    const char* name;
+    int value;
+  } constexpr kSettings[] = {{"foreign_keys", 1}, {"trusted_schema", 0}, {"cell_size_check", 1}, {"synchronous", 1 /* NORMAL */},
+                             {"temp_store", 2 /* MEMORY: never a file in /tmp */}};
+  for (const auto& [name, value] : kSettings) {
+    db.exec(fmt::format("PRAGMA {}={}", name, value));
+    if (query_int(db, fmt::format("PRAGMA {}", name).c_str()) != value)
+      problems_.say(fmt::format("this SQLite ({}) does not take PRAGMA {}={}; {} is used without it", sqlite3_libversion(), name, value, path_));
+  }
+}
+
+void Database::choose_journal(SQLite::Database& db) {
+  const char* wanted = wal_is_safe(sqlite3_libversion_number()) ? "wal" : "delete";
+  std::string now = db.execAndGet("PRAGMA journal_mode").getString();
+  if (now == wanted || sqlite3_db_readonly(db.getHandle(), "main") == 1) return;
+  try {
+    now = db.execAndGet(fmt::format("PRAGMA journal_mode={}", wanted)).getString();
+  } catch (const SQLite::Exception& error) {
+    if (is_corruption(error)) throw;
+    now += fmt::format(" ({})", error.what());
+  }
+  if (now != wanted) problems_.say(fmt::format("{} keeps journal mode {} where {} was wanted", path_, now, wanted));
+}
+
+// True if the file is ours to use. Another program's file, or another version's, is left as it is.
+bool Database::accept_contents(SQLite::Database& db) {
+  configure(db);
+  int64_t application = query_int(db, "PRAGMA application_id"), version = query_int(db, "PRAGMA user_version");
+  int64_t objects = query_int(db, "SELECT count(*) FROM sqlite_master");
+  bool empty = application == 0 && version == 0 && objects == 0;
+  auto refuse = [&](const std::string& why) {
+    give_up(why + "; the file is left as it is, move it away to start a new one");
+    return false;
+  };
+  if (!empty && application != kApplicationId) return refuse("it is not a database of pagetune");
+  if (!empty && version != schema_.user_version) {
+    return refuse(fmt::format("it has schema version {} and this build reads version {}{}", version, schema_.user_version,
+                              version > schema_.user_version ? " (a newer pagetune wrote it)" : ""));
+  }
+  if (query_int(db, "SELECT count(*) FROM sqlite_master WHERE type IN ('trigger','view')") != 0)
+    return refuse("it holds triggers or views, which pagetune never makes");
+  choose_journal(db);
+  if (empty) {
+    SQLite::Transaction transaction(db, SQLite::TransactionBehavior::IMMEDIATE);
+    // Without the directory's lock another process may have been quicker.
+    if (query_int(db, "SELECT count(*) FROM sqlite_master") == 0) {
+      db.exec(schema_.sql);
+      db.exec(fmt::format("PRAGMA application_id={}", kApplicationId));
+      db.exec(fmt::format("PRAGMA user_version={}", schema_.user_version));
+    }
+    transaction.commit();
+  }
+  for (const auto& [table, columns] : schema_.columns) {
+    try {
+      SQLite::Statement probe(db, fmt::format("SELECT {} FROM {} LIMIT 0", columns, table));
+    } catch (const SQLite::Exception& error) {
+      if (is_corruption(error)) throw;
+      return refuse(fmt::format("its tables are not those of schema version {} ({})", schema_.user_version, error.what()));
+    }
+  }
+  if (schema_.check_on_open) {
+    std::string verdict = db.execAndGet("PRAGMA quick_check(1)").getString();
+    if (verdict != "ok") throw SQLite::Exception(verdict, SQLITE_CORRUPT);
+  }
+  return true;
+}
+
+void Database::set_aside() {
+  connection_.reset();
+  mode_ = Mode::closed;
+  DirectoryLock lock(dir_);
+  if (inode_of(path_) != inode_) return;  // another process was quicker
+  std::string aside = path_ + ".corrupt-" + time_suffix();
+  for (int n = 2; inode_of(aside) != 0; ++n) aside = fmt::format("{}.corrupt-{}-{}", path_, time_suffix(), n);
+  // Its journal first: the new file must not be "recovered" from it.
+  for (const char* side : kSideFiles) rename((path_ + side).c_str(), (aside + side).c_str());
+  if (rename(path_.c_str(), aside.c_str()) != 0) return give_up(fmt::format("it is damaged and cannot be renamed: {}", std::strerror(errno)));
+  problems_.say(fmt::format("{} was damaged; it is now {} and a new one was started", path_, aside));
+}
+
+void Database::give_up(const std::string& why) {
+  connection_.reset();
+  mode_ = Mode::unusable;
+  problems_.say(fmt::format("{} is not used: {}; results are kept in memory only", path_, why));
+}
+
+}  // namespace pagetune

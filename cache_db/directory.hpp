@@ -1,0 +1,35 @@
+// The cache directory: where it is, whether it may be trusted, and the lock under which its files are created or set aside.
+#pragma once
+#include <sys/types.h>
+
+#include <chrono>
+#include <string>
+
+#include "cache_db/problems.hpp"
+
+namespace pagetune {
+
+inline constexpr const char* kMemory = ":memory:";
+
+// Absolute path of a directory that belongs to this user (or root) and that nobody else can write, made with mode 0700 if need be;
+// kMemory with a sentence in `problems` otherwise. ":memory:" and "/dev/null" mean memory and are no problem.
+std::string open_directory(const std::string& wanted, Problems& problems);
+
+// Why a path that exists must not be trusted: a link, a foreign owner, writable by others. Empty if it may be.
+enum class PathKind { directory, file };
+std::string distrust(const std::string& path, PathKind);
+
+// flock() on the directory itself: needs no file of its own, works where nothing can be written and ends with its holder. Where the
+// file system has no such lock, or after `limit`, work goes on without.
+class DirectoryLock {
+ public:
+  explicit DirectoryLock(const std::string& dir, std::chrono::milliseconds limit = std::chrono::seconds(10));
+  ~DirectoryLock();
+  DirectoryLock(const DirectoryLock&) = delete;
+  DirectoryLock& operator=(const DirectoryLock&) = delete;
+
+ private:
+  int fd_ = -1;
+};
+
+}  // namespace pagetune

@@ -1,0 +1,23 @@
+// Winners as files for people and other programs. Pure: the same rows give the same bytes, in whatever order they come.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "cache_db/store.hpp"
+
+namespace pagetune {
+
+struct ExportedFile {
+  std::string name;  // letters, digits and "=,._-" only, below 255 bytes
+  std::string text;
+};
+
+// One JSON table per (environment, spec), named like
+// "head=128,gqa=4,kv_heads=8,page=16,dtype=bf16,layout=nhd,device_name=NVIDIA_H200.json". A spec or an environment whose name another
+// one shares gets a piece of its key in addition. parse_table() reads them back. Sorted by name.
+std::vector<ExportedFile> export_json(std::vector<Store::Row> rows);
+
+// RFC 4180 with one header line and one line per winner, sorted by environment, spec and bucket.
+std::string export_csv(std::vector<Store::Row> rows);
+
+}  // namespace pagetune

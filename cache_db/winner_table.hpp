@@ -1,0 +1,38 @@
+// winners.db: environments, specs, winners and the blocklist. What the file does not take is kept in memory beside it.
+#pragma once
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "cache_db/database.hpp"
+#include "cache_db/store.hpp"
+
+namespace pagetune {
+
+class WinnerTable {
+ public:
+  WinnerTable(const std::string& dir, Problems& problems);
+
+  bool usable() { return db_.usable(); }
+  void put(const Store::Row&);
+  std::vector<Winner> find(const std::string& env_key, const std::string& spec_key);  // sorted by bucket
+  std::vector<Store::Row> all();                                                      // sorted by environment, spec, bucket
+  void block(const std::string& env_key, const std::string& spec_key, const KernelConfig&, const std::string& reason);
+  std::vector<std::pair<KernelConfig, std::string>> blocked(const std::string& env_key, const std::string& spec_key);
+  int64_t count();
+
+ private:
+  using Key = std::tuple<std::string, std::string, Bucket>;
+  using BlockKey = std::tuple<std::string, std::string, std::string>;  // environment, spec, config
+
+  std::map<Key, Store::Row> stored_rows();
+
+  Problems& problems_;
+  Database db_;
+  ForkSafeMutex mutex_{LockLevel::overlay};
+  std::map<Key, Store::Row> rows_;
+  std::map<BlockKey, std::string> blocks_;
+};
+
+}  // namespace pagetune

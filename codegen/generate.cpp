@@ -1,0 +1,155 @@
+#include "codegen/generate.hpp"
+
+#include <set>
+
+#include "codegen/sha256.hpp"
+#include "codegen/support.hpp"
+#include "pagetune/error.hpp"
+#include "pagetune/params.h"
+
+namespace pagetune {
+namespace {
+
+using Constants = std::vector<std::pair<std::string, int64_t>>;
+
+// Numbers that templates compare with; part of the kernels' ABI with codegen.
+int64_t dtype_code(DType type) {
+  switch (type) {
+    case DType::bf16: return 0;
+    case DType::fp16: return 1;
+    case DType::fp32: return 2;
+    default: throw Error(ErrorCode::unsupported, std::string("no decode template reads ") + name_of(type) + "; allowed: bf16, fp16, fp32");
+  }
+}
+
+Constants spec_constants(const AttentionSpec& spec) {
+  return {
+      {"spec.q_heads", spec.q_heads},
+      {"spec.kv_heads", spec.kv_heads},
+      {"spec.group_size", spec.group_size()},
+      {"spec.head_dim", spec.head_dim_k},
+      {"spec.page_size", spec.page_size},
+      {"spec.dtype", dtype_code(spec.kv_dtype)},
+      {"spec.lse", spec.lse},
+      {"spec.checked", spec.checked},
+  };
+}
+
+// NUM_SPLITS is a launch parameter: all split counts of a shape share one binary.
+Constants config_constants(const KernelConfig& config, Backend backend) {
+  Constants constants = {{"config.variant", config.variant()}, {"config.tile_kv", config.at("TILE_KV")}};
+  if (backend == Backend::cuda) {
+    constants.emplace_back("config.num_warps", config.at("NUM_WARPS"));
+    constants.emplace_back("config.num_stages", config.at("NUM_STAGES"));
+  } else {
+    constants.emplace_back("config.vector_bits", config.at("VECTOR_BITS"));
+  }
+  return constants;
+}
+
+// namespace spec { constexpr int q_heads = 32; … } namespace config { … }
+std::string prelude(const Constants& constants) {
+  std::string text = "// Generated prelude: everything the compiler can know.\n";
+  std::string open;
+  for (const auto& [name, value] : constants) {
+    const auto dot = name.find('.');
+    const std::string scope = name.substr(0, dot);
+    if (scope != open) {
+      if (!open.empty()) text += "}\n";
+      text += "namespace " + scope + " {\n";
+      open = scope;
+    }
+    text += "constexpr int " + name.substr(dot + 1) + " = " + std::to_string(value) + ";\n";
+  }
+  return text + "}\n";
+}
+
+// The template with its own includes put in place, each once, so that the source is self-contained and its bytes are its identity.
+void append_file(const std::string& path, std::set<std::string>& seen, std::string& text) {
+  if (!seen.insert(path).second) return;
+  const std::string& body = embedded_file(path);
+  text += "#line 1 \"" + path + "\"\n";
+  size_t at = 0;
+  int line = 0;
+  while (at < body.size()) {
+    size_t end = body.find('\n', at);
+    if (end == std::string::npos) end = body.size();
+    const std::string_view row(body.data() + at, end - at);
+    ++line;
+    constexpr std::string_view kInclude = "#include \"";
+    if (row.starts_with(kInclude)) {
+      const std::string name(row.substr(kInclude.size(), row.rfind('"') - kInclude.size()));
+      append_file("templates/" + name, seen, text);
+      text += "#line " + std::to_string(line + 1) + " \"" + path + "\"\n";
+    } else if (row != "#pragma once") {
+      text += row;
+      text += '\n';
+    }
+    at = end + 1;
+  }
+}
+
+KernelSource generate_cuda(const AttentionSpec& spec, const KernelConfig& config, const Target& target) {
+  KernelSource source;
+  source.constants = spec_constants(spec);
+  for (auto& constant : config_constants(config, Backend::cuda)) source.constants.push_back(constant);
+  source.text = prelude(source.constants);
+  std::string body;
+  std::set<std::string> seen;
+  append_file("templates/cuda/decode.cu", seen, body);
+  if (config.variant() == 2) append_file("templates/cuda/merge.cu", seen, body);
+  source.template_hash = sha256_hex(body);
+  source.text += body;
+  source.options = {"--gpu-architecture=" + target.arch, "--std=c++17", "-default-device"};
+  return source;
+}
+
+KernelSource generate_cpu(const AttentionSpec& spec, const KernelConfig& config) {
+  KernelSource source;
+  source.constants = spec_constants(spec);
+  for (auto& constant : config_constants(config, Backend::cpu)) source.constants.push_back(constant);
+  source.text = prelude(source.constants);
+  std::string all;
+  for (const auto& path : embedded_files())
+    if (path.starts_with("templates/cpu/") || path == "templates/params.h") all += embedded_file(path);
+  source.template_hash = sha256_hex(all);
+  source.options = {"-O3"};
+  return source;
+}
+
+}  // namespace
+
+KernelSource generate(const AttentionSpec& spec, const KernelConfig& config, const Target& target) {
+  const Support support = supports(spec, config, target);
+  if (!support) throw Error(ErrorCode::unsupported, support.reason);
+  KernelSource source = target.backend == Backend::cuda ? generate_cuda(spec, config, target) : generate_cpu(spec, config);
+  source.backend = target.backend;
+  source.arch = target.arch;
+  source.cpu_features = target.cpu_features;
+  source.entries = {"pt_decode"};
+  if (config.variant() == 2) source.entries.push_back("pt_merge");
+  return source;
+}
+
+std::string binary_key(const KernelSource& source, const std::string& compiler_identity) {
+  // Each part with its length, so that no two lists of parts read the same.
+  std::string all;
+  const auto add = [&all](const std::string& part) {
+    all += std::to_string(part.size());
+    all += ':';
+    all += part;
+  };
+  add(name_of(source.backend));
+  add(source.arch);
+  add(source.cpu_features);
+  add(source.text);
+  add(source.template_hash);
+  for (const auto& [name, value] : source.constants) add(name + "=" + std::to_string(value));
+  for (const auto& entry : source.entries) add(entry);
+  for (const auto& option : source.options) add(option);
+  add(compiler_identity);
+  add(std::to_string(PT_PARAMS_VERSION) + "/" + std::to_string(sizeof(pt_decode_params)));
+  return sha256_hex(all);
+}
+
+}  // namespace pagetune

@@ -1,0 +1,271 @@
+#include "runtime/cuda/cuda_device.hpp"
+
+#include <fmt/format.h>
+
+#include <mutex>
+
+#include "pagetune/error.hpp"
+#include "runtime/cuda/driver.hpp"
+#include "runtime/cuda/nvrtc.hpp"
+
+namespace pagetune::cuda {
+namespace {
+
+Pointer device_pointer(const void* p) { return reinterpret_cast<Pointer>(p); }
+Stream stream_of(void* stream) { return static_cast<Stream>(stream); }
+
+class CudaModule final : public Module {
+ public:
+  CudaModule(Context context, const Binary& binary, const Target& target) : context_(context), facts_(binary.facts) {
+    const ContextScope scope(context_);
+    const Driver& d = driver();
+    d.check(d.module_load(&module_, binary.data.data()), "loading a kernel");
+    try {
+      d.check(d.module_function(&decode_, module_, "pt_decode"), "looking for pt_decode");
+      if (facts_.shared_bytes + facts_.static_shared_bytes > target.shared_per_block)
+        throw Error(ErrorCode::unsupported, fmt::format("the kernel needs {} bytes of shared memory a block, {} allows {}",
+                                                        facts_.shared_bytes + facts_.static_shared_bytes, target.arch, target.shared_per_block));
+      // Also makes the driver load the function now, not in the first launch, which may be inside a capture.
+      d.check(d.function_set(decode_, kMaxDynamicShared, facts_.shared_bytes), "raising the shared-memory limit");
+      if (facts_.merge_threads > 0) {
+        d.check(d.module_function(&merge_, module_, "pt_merge"), "looking for pt_merge");
+        d.check(d.function_set(merge_, kMaxDynamicShared, 0), "preparing pt_merge");
+      }
+    } catch (...) {
+      d.module_unload(module_);
+      throw;
+    }
+  }
+  ~CudaModule() override {
+    try {
+      const ContextScope scope(context_);
+      driver().module_unload(module_);
+    } catch (const Error&) {
+      // The driver is shutting down with the process: there is nothing left to unload.
+    }
+  }
+
+  const LaunchFacts& facts() const override { return facts_; }
+
+  void launch(const pt_decode_params& params, void* stream) const override {
+    if (params.batch == 0) return;
+    const Driver& d = driver();
+    const ContextScope scope(context_);
+    pt_decode_params copy = params;
+    void* arguments[] = {&copy};
+    const auto batch = static_cast<unsigned>(params.batch);
+    const unsigned ctas = batch * static_cast<unsigned>(facts_.kv_heads * facts_.head_tiles);
+    d.check(d.launch(decode_, ctas, static_cast<unsigned>(params.num_splits), 1, static_cast<unsigned>(facts_.threads), 1, 1,
+                     static_cast<unsigned>(facts_.shared_bytes), stream_of(stream), arguments, nullptr),
+            "launching pt_decode");
+    if (merge_ != nullptr)
+      d.check(d.launch(merge_, batch * static_cast<unsigned>(facts_.q_heads), 1, 1, static_cast<unsigned>(facts_.merge_threads), 1, 1, 0, stream_of(stream), arguments, nullptr),
+              "launching pt_merge");
+  }
+
+ private:
+  Context context_;
+  LaunchFacts facts_;
+  ModuleHandle module_ = nullptr;
+  Function decode_ = nullptr, merge_ = nullptr;
+};
+
+class CudaRecording final : public Device::Recording {
+ public:
+  CudaRecording(Context context, Stream stream, GraphExec graph) : context_(context), stream_(stream), graph_(graph) {
+    const Driver& d = driver();
+    d.check(d.event_create(&begin_, 0), "creating an event");
+    d.check(d.event_create(&end_, 0), "creating an event");
+  }
+  ~CudaRecording() override {
+    const Driver& d = driver();
+    d.event_destroy(begin_);
+    d.event_destroy(end_);
+    d.graph_exec_destroy(graph_);
+  }
+  double replay_us() override {
+    const Driver& d = driver();
+    const ContextScope scope(context_);
+    d.check(d.event_record(begin_, stream_), "recording an event");
+    d.check(d.graph_launch(graph_, stream_), "launching a graph");
+    d.check(d.event_record(end_, stream_), "recording an event");
+    d.check(d.event_synchronize(end_), "replaying a graph");
+    float ms = 0;
+    d.check(d.event_elapsed(&ms, begin_, end_), "reading the elapsed time");
+    return ms * 1e3;
+  }
+
+ private:
+  Context context_;
+  Stream stream_;
+  GraphExec graph_;
+  Event begin_ = nullptr, end_ = nullptr;
+};
+
+class CudaDevice final : public Device {
+ public:
+  explicit CudaDevice(int ordinal) : ordinal_(ordinal), id_("cuda:" + std::to_string(ordinal)) {
+    const Driver& d = driver();
+    DeviceHandle handle = 0;
+    d.check(d.device_get(&handle, ordinal), ("opening " + id_).c_str());
+    d.check(d.primary_context_retain(&context_, handle), "retaining the device's primary context");
+    const ContextScope scope(context_);
+    d.check(d.stream_create(&stream_, kStreamNonBlocking), "creating a stream");
+
+    const auto attribute = [&](DeviceAttribute which) {
+      int value = 0;
+      d.check(d.device_attribute(&value, which, handle), "reading a device attribute");
+      return value;
+    };
+    const int capability = attribute(kComputeCapabilityMajor) * 10 + attribute(kComputeCapabilityMinor);
+    target_.backend = Backend::cuda;
+    // From sm_90 on, the architecture-specific instructions ("a") exist on exactly this architecture, which is what is compiled for.
+    target_.arch = "sm_" + std::to_string(capability) + (capability >= 90 ? "a" : "");
+    target_.compute_capability = capability;
+    target_.processors = attribute(kMultiprocessorCount);
+    target_.shared_per_block = attribute(kSharedPerBlockOptin);
+    target_.shared_per_processor = attribute(kSharedPerMultiprocessor);
+    target_.registers_per_processor = attribute(kRegistersPerMultiprocessor);
+    target_.threads_per_processor = attribute(kThreadsPerMultiprocessor);
+
+    char name[256] = {};
+    d.check(d.device_name(name, sizeof name, handle), "reading the device's name");
+    size_t memory = 0;
+    d.check(d.device_memory(&memory, handle), "reading the device's memory size");
+    int version = 0;
+    d.check(d.driver_version(&version), "reading the driver's version");
+    environment_.backend = "cuda";
+    environment_.device = name;
+    environment_.arch = target_.arch;
+    environment_.processors = target_.processors;
+    environment_.memory_bus_bits = attribute(kMemoryBusWidth);
+    environment_.memory_clock_khz = attribute(kMemoryClockRate);
+    environment_.l2_bytes = attribute(kL2CacheSize);
+    environment_.clock_khz = attribute(kClockRate);
+    environment_.ecc = attribute(kEccEnabled);
+    environment_.driver = fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+    environment_.compiler = nvrtc_version();
+    environment_.memory_bytes = static_cast<int64_t>(memory);
+  }
+
+  const std::string& id() const override { return id_; }
+  const Target& target() const override { return target_; }
+  const Environment& environment() const override { return environment_; }
+  Compiler& compiler() const override { return nvrtc(); }
+
+  std::shared_ptr<const Module> load(const Binary& binary) override {
+    if (binary.arch != target_.arch)
+      throw Error(ErrorCode::mismatch, fmt::format("a kernel for {} cannot be loaded on {} ({})", binary.arch, id_, target_.arch));
+    return std::make_shared<CudaModule>(context_, binary, target_);
+  }
+
+  bool capturing(void* stream) const override {
+    const ContextScope scope(context_);
+    int status = 0;
+    driver().check(driver().stream_is_capturing(stream_of(stream), &status), "asking whether the stream is capturing");
+    return status != 0;
+  }
+
+  void check_pointer(const void* pointer, const char* what) const override {
+    const ContextScope scope(context_);
+    int ordinal = -1;
+    if (driver().pointer_attribute(&ordinal, kDeviceOrdinal, device_pointer(pointer)) != 0)
+      throw Error(ErrorCode::mismatch, fmt::format("{} ({}) is not device memory; allowed: memory of {}", what, pointer, id_));
+    if (ordinal != ordinal_)
+      throw Error(ErrorCode::mismatch, fmt::format("{} ({}) is memory of cuda:{}; this kernel was made for {}", what, pointer, ordinal, id_));
+  }
+
+  void* allocate(size_t bytes) override {
+    const ContextScope scope(context_);
+    Pointer pointer = 0;
+    driver().check(driver().memory_alloc(&pointer, bytes > 0 ? bytes : 1), fmt::format("allocating {} bytes on {}", bytes, id_).c_str());
+    return reinterpret_cast<void*>(pointer);
+  }
+  void release(void* pointer) override {
+    if (pointer == nullptr) return;
+    const ContextScope scope(context_);
+    driver().memory_free(device_pointer(pointer));
+  }
+  size_t free_bytes() const override {
+    const ContextScope scope(context_);
+    size_t free = 0, total = 0;
+    driver().check(driver().memory_info(&free, &total), "asking for free memory");
+    return free;
+  }
+  void upload(void* device, const void* host, size_t bytes) override {
+    const ContextScope scope(context_);
+    driver().check(driver().copy_to_device(device_pointer(device), host, bytes), "copying to the device");
+  }
+  void download(void* host, const void* device, size_t bytes) override {
+    const ContextScope scope(context_);
+    driver().check(driver().stream_synchronize(stream_), "waiting for the stream");
+    driver().check(driver().copy_to_host(host, device_pointer(device), bytes), "copying from the device");
+  }
+
+  void fill_random(void* device, size_t bytes, DType type, uint64_t seed) override {
+    if (type != DType::bf16 && type != DType::fp16)
+      throw Error(ErrorCode::unsupported, fmt::format("cannot fill device memory with random {}; allowed: bf16, fp16", name_of(type)));
+    const ContextScope scope(context_);
+    const Driver& d = driver();
+    std::call_once(fill_once_, [&] {
+      const std::string image = compile_utility("templates/cuda/fill.cu", target_.arch);
+      d.check(d.module_load(&fill_module_, image.data()), "loading pt_fill");
+      d.check(d.module_function(&fill_, fill_module_, "pt_fill"), "looking for pt_fill");
+    });
+    unsigned long long count = bytes / 2, number = seed;
+    int format = type == DType::bf16 ? 0 : 1;
+    Pointer pointer = device_pointer(device);
+    void* arguments[] = {&pointer, &count, &format, &number};
+    d.check(d.launch(fill_, static_cast<unsigned>(target_.processors * 8), 1, 1, 256, 1, 1, 0, stream_, arguments, nullptr), "launching pt_fill");
+  }
+
+  void* stream() override { return stream_; }
+  void synchronize() override { synchronize_stream(stream_); }
+  void synchronize_stream(void* stream) override {
+    const ContextScope scope(context_);
+    driver().check(driver().stream_synchronize(stream_of(stream)), "waiting for the stream");
+  }
+
+  std::unique_ptr<Recording> record(const std::function<void(void*)>& calls) override {
+    const ContextScope scope(context_);
+    const Driver& d = driver();
+    d.check(d.capture_begin(stream_, kCaptureThreadLocal), "beginning a capture");
+    Graph graph = nullptr;
+    try {
+      calls(stream_);
+    } catch (...) {
+      d.capture_end(stream_, &graph);
+      if (graph != nullptr) d.graph_destroy(graph);
+      throw;
+    }
+    d.check(d.capture_end(stream_, &graph), "ending a capture");
+    GraphExec executable = nullptr;
+    const Result result = d.graph_instantiate(&executable, graph, 0);
+    d.graph_destroy(graph);
+    d.check(result, "instantiating a graph");
+    return std::make_unique<CudaRecording>(context_, stream_, executable);
+  }
+
+ private:
+  int ordinal_;
+  std::string id_;
+  Context context_ = nullptr;
+  Stream stream_ = nullptr;
+  Target target_;
+  Environment environment_;
+  std::once_flag fill_once_;
+  ModuleHandle fill_module_ = nullptr;
+  Function fill_ = nullptr;
+};
+
+}  // namespace
+
+int device_count() {
+  int count = 0;
+  driver().check(driver().device_count(&count), "counting devices");
+  return count;
+}
+
+std::shared_ptr<Device> open_device(int ordinal) { return std::make_shared<CudaDevice>(ordinal); }
+
+}  // namespace pagetune::cuda

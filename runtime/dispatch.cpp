@@ -1,0 +1,83 @@
+#include "runtime/dispatch.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "codegen/default_config.hpp"
+#include "codegen/sha256.hpp"
+#include "codegen/support.hpp"
+
+namespace pagetune {
+namespace {
+
+Bucket bucket_at(int index) { return {index / Bucket::kLenCells, index % Bucket::kLenCells + Bucket::kMinLenLog2}; }
+
+}  // namespace
+
+uint16_t DispatchTable::index_of(const KernelConfig& config) {
+  const auto found = std::find(configs_.begin(), configs_.end(), config);
+  if (found != configs_.end()) return static_cast<uint16_t>(found - configs_.begin());
+  configs_.push_back(config);
+  return static_cast<uint16_t>(configs_.size() - 1);
+}
+
+DispatchTable::DispatchTable(const AttentionSpec& spec, const Target& target, const std::vector<Winner>& winners) {
+  std::vector<KernelConfig> admitted;
+  if (!spec.batch_invariant) {
+    auto sorted = winners;
+    std::sort(sorted.begin(), sorted.end(), [](const Winner& a, const Winner& b) { return a.bucket < b.bucket; });
+    for (const auto& winner : sorted) {
+      const Support support = supports(spec, winner.config, target);
+      if (!support) {
+        rejected_.push_back(fmt::format("the winner of {} was left out: {}", winner.bucket.text(), support.reason));
+        continue;
+      }
+      buckets_.push_back(winner.bucket);
+      admitted.push_back(winner.config);
+    }
+  }
+  std::string text = canonical_json(spec);
+  for (int i = 0; i < Bucket::kCells; ++i) {
+    const Bucket bucket = bucket_at(i);
+    int nearest = -1, distance = 2 * kReach + 1;
+    for (size_t w = 0; w < buckets_.size(); ++w) {
+      const int batch = std::abs(buckets_[w].batch_log2 - bucket.batch_log2), len = std::abs(buckets_[w].len_log2 - bucket.len_log2);
+      if (batch > kReach || len > kReach || batch + len >= distance) continue;  // ties go to the smaller bucket: the list is sorted
+      nearest = static_cast<int>(w);
+      distance = batch + len;
+    }
+    auto& cell = cells_[static_cast<size_t>(i)];
+    answered_by_[static_cast<size_t>(i)] = nearest;
+    cell.index = index_of(nearest >= 0 ? admitted[static_cast<size_t>(nearest)] : default_config(spec, target, bucket));
+    cell.source = nearest < 0 ? Source::analytic_default : distance == 0 ? Source::tuned : Source::nearest;
+    text += ' ' + std::to_string(cell.index);
+  }
+  for (const auto& config : configs_) text += ' ' + config.canonical_json();
+  digest_ = sha256_hex(text);
+}
+
+std::string DispatchTable::explain(Bucket bucket) const {
+  const auto index = static_cast<size_t>(bucket.index());
+  const std::string config = configs_[cells_[index].index].canonical_json();
+  std::string text;
+  if (cells_[index].source == Source::tuned) text = fmt::format("bucket {}: {}, measured for this bucket", bucket.text(), config);
+  else if (cells_[index].source == Source::nearest)
+    text = fmt::format("bucket {}: {}, from the nearest winner, {} (within {} octaves)", bucket.text(), config, buckets_[static_cast<size_t>(answered_by_[index])].text(), kReach);
+  else if (buckets_.empty()) text = fmt::format("bucket {}: {}, the analytic default: there is no winner for this spec on this device", bucket.text(), config);
+  else text = fmt::format("bucket {}: {}, the analytic default: none of the {} winners lies within {} octaves", bucket.text(), config, buckets_.size(), kReach);
+  for (const auto& reason : rejected_) text += "; " + reason;
+  return text;
+}
+
+std::vector<Bucket> DispatchTable::reachable(int max_batch, int max_len) {
+  const Bucket last = bucket_of(std::max(max_batch, 1), std::max(max_len, 1), 0);
+  std::vector<Bucket> all;
+  for (int b = 0; b <= last.batch_log2; ++b)
+    for (int l = Bucket::kMinLenLog2; l <= last.len_log2; ++l) all.push_back({b, l});
+  return all;
+}
+
+}  // namespace pagetune

@@ -1,0 +1,48 @@
+// The dispatch table of one spec on one device: an immutable map from bucket to config, built once from the winners.
+#pragma once
+#include <array>
+#include <string>
+#include <vector>
+
+#include "cache_db/store.hpp"
+#include "codegen/bucket.hpp"
+#include "codegen/config.hpp"
+#include "codegen/target.hpp"
+#include "pagetune/pagetune.hpp"
+
+namespace pagetune {
+
+class DispatchTable {
+ public:
+  // A bucket without a winner takes the nearest one that is at most kReach octaves away on each axis, else the analytic default. With
+  // spec.batch_invariant every bucket has the one default config, so that a sequence's split never depends on its neighbours.
+  static constexpr int kReach = 2;
+  DispatchTable(const AttentionSpec&, const Target&, const std::vector<Winner>&);
+
+  Selection select(int batch, int max_len, int64_t total_len) const noexcept {
+    return cells_[static_cast<size_t>(bucket_of(batch, max_len, total_len).index())];
+  }
+  Selection at(Bucket bucket) const { return cells_[static_cast<size_t>(bucket.index())]; }
+  const std::vector<KernelConfig>& configs() const { return configs_; }
+
+  // Why a bucket has its config: which winner answered, or why none did. One sentence.
+  std::string explain(Bucket) const;
+
+  // Every bucket that a launch with batch <= max_batch and len <= max_len can fall into.
+  static std::vector<Bucket> reachable(int max_batch, int max_len);
+
+  // sha256 over the spec, the configs and the cells.
+  const std::string& digest() const { return digest_; }
+
+ private:
+  uint16_t index_of(const KernelConfig&);
+
+  std::array<Selection, Bucket::kCells> cells_{};
+  std::array<int, Bucket::kCells> answered_by_{};  // index into buckets_, -1: the default
+  std::vector<Bucket> buckets_;                    // of the admitted winners
+  std::vector<std::string> rejected_;              // winners that were not admitted, and why
+  std::vector<KernelConfig> configs_;
+  std::string digest_;
+};
+
+}  // namespace pagetune

@@ -1,0 +1,265 @@
+// Kernel and get_kernel(): the dispatch table, the configs it can choose, and their modules, compiled when first needed.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cmath>
+#include <deque>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <shared_mutex>
+#include <thread>
+#include <unordered_map>
+
+#include "codegen/support.hpp"
+#include "pagetune/pagetune.hpp"
+#include "runtime/build.hpp"
+#include "runtime/dispatch.hpp"
+#include "runtime/launch.hpp"
+
+namespace pagetune {
+namespace {
+
+struct Counters {
+  std::atomic<uint64_t> kernel_hits{0}, kernel_misses{0}, capture_refusals{0};
+  std::array<std::atomic<uint64_t>, 3> selected{};  // by Source
+};
+Counters counters;
+
+// Stores that kernels have used, for stats().
+std::mutex stores_mutex;
+std::vector<std::shared_ptr<Store>> stores;
+
+void remember(const std::shared_ptr<Store>& store) {
+  const std::lock_guard lock(stores_mutex);
+  if (std::find(stores.begin(), stores.end(), store) == stores.end()) stores.push_back(store);
+}
+
+class KernelImpl final : public Kernel {
+ public:
+  KernelImpl(const AttentionSpec& spec, std::shared_ptr<Device> device, std::shared_ptr<Store> store)
+      : spec_(spec), device_(std::move(device)), store_(std::move(store)),
+        table_(spec, device_->target(), store_->winners(device_->environment().key(), spec_key(spec))), slots_(table_.configs().size()) {
+    for (size_t i = 0; i < slots_.size(); ++i) slots_[i].num_splits = table_.configs()[i].num_splits();
+  }
+
+  const AttentionSpec& spec() const override { return spec_; }
+  const std::string& device() const override { return device_->id(); }
+
+  Selection select(int batch, int max_len, int64_t total_len) const noexcept override { return table_.select(batch, max_len, total_len); }
+  std::string config_json(Selection selection) const override { return table_.configs().at(selection.index).canonical_json(); }
+  std::string digest() const override { return table_.digest(); }
+
+  size_t workspace_bytes(int max_batch, int max_len) const override {
+    require_maxima(max_batch, max_len);
+    size_t bytes = pagetune::workspace_bytes(spec_, max_batch, 1);
+    for (const Bucket& bucket : DispatchTable::reachable(max_batch, max_len)) {
+      // The largest batch that lands in this bucket: up to half an octave above its centre, times the raggedness that select() admits.
+      const double largest = bucket.batch() * std::sqrt(2.0) * kMaxRaggedness;
+      const int64_t batch = std::min<int64_t>(max_batch, static_cast<int64_t>(largest) + 1);
+      bytes = std::max(bytes, pagetune::workspace_bytes(spec_, batch, slots_[table_.at(bucket).index].num_splits));
+    }
+    return bytes;
+  }
+
+  void prepare(int max_batch, int max_len) override {
+    require_maxima(max_batch, max_len);
+    std::vector<uint16_t> needed;
+    for (const Bucket& bucket : DispatchTable::reachable(max_batch, max_len)) needed.push_back(table_.at(bucket).index);
+    std::sort(needed.begin(), needed.end());
+    needed.erase(std::unique(needed.begin(), needed.end()), needed.end());
+    // Configs that differ only in launch-time values share a binary: one representative each goes to the compile pool.
+    std::map<std::string, uint16_t> shapes;
+    for (const uint16_t index : needed)
+      if (slots_[index].module.load(std::memory_order_acquire) == nullptr) shapes.emplace(shape_of(index), index);
+    std::vector<uint16_t> work;
+    for (const auto& [shape, index] : shapes) work.push_back(index);
+    compile_all(work);
+    for (const uint16_t index : needed) module(index);
+    planned_batch_.store(max_batch, std::memory_order_relaxed);
+    planned_len_.store(max_len, std::memory_order_relaxed);
+  }
+
+  void launch(const pt_decode_params& params, void* stream) override { launch(params, select(params.batch, params.max_len, params.total_len), stream); }
+
+  void launch(const pt_decode_params& params, Selection selection, void* stream) override {
+    if (selection.index >= slots_.size())
+      throw Error(ErrorCode::invalid_argument, fmt::format("selection {} is not of this kernel, which has {} configs", selection.index, slots_.size()));
+    Slot& slot = slots_[selection.index];
+    const Module* loaded = slot.module.load(std::memory_order_acquire);
+    if (loaded == nullptr) {
+      if (device_->capturing(stream)) {
+        counters.capture_refusals.fetch_add(1, std::memory_order_relaxed);
+        throw Error(ErrorCode::not_prepared, "this launch would compile a kernel inside a stream capture: call prepare(max_batch, max_len) before capturing; the capture is still usable");
+      }
+      loaded = &module(selection.index);
+    }
+    check_params(spec_, slot.num_splits, params);
+    require_planned(params);
+    if (spec_.checked && params.batch > 0) require_this_device(params);
+    counters.selected[static_cast<size_t>(selection.source)].fetch_add(1, std::memory_order_relaxed);
+    loaded->launch(complete(spec_, slot.num_splits, params), stream);
+  }
+
+  void check(void* workspace, void* stream) override;
+
+ private:
+  struct Slot {
+    std::atomic<const Module*> module{nullptr};
+    int num_splits = 1;
+  };
+
+  static void require_maxima(int max_batch, int max_len) {
+    if (max_batch < 1 || max_len < 1) throw Error(ErrorCode::invalid_argument, fmt::format("max_batch is {} and max_len is {}: both must be at least 1", max_batch, max_len));
+  }
+
+  void require_planned(const pt_decode_params& params) const {
+    const int batch = planned_batch_.load(std::memory_order_relaxed), len = planned_len_.load(std::memory_order_relaxed);
+    if (batch == 0 || (params.batch <= batch && params.max_len <= len)) return;
+    throw Error(ErrorCode::mismatch, fmt::format("batch {} with max_len {} exceeds what was prepared, {} and {}: call prepare() with larger maxima", params.batch, params.max_len, batch, len));
+  }
+
+  void require_this_device(const pt_decode_params& params) const {
+    device_->check_pointer(params.q, "q");
+    device_->check_pointer(params.k_cache, "k_cache");
+    device_->check_pointer(params.v_cache, "v_cache");
+    device_->check_pointer(params.out, "out");
+    device_->check_pointer(params.block_tables, "block_tables");
+    device_->check_pointer(params.seq_lens, "seq_lens");
+  }
+
+  std::string shape_of(uint16_t index) const {
+    KernelConfig shape = table_.configs()[index];
+    shape.set("NUM_SPLITS", 0);
+    return shape.canonical_json();
+  }
+
+  // The module of a config, built by the first thread that needs it.
+  const Module& module(uint16_t index) {
+    const std::lock_guard lock(mutex_);
+    if (const Module* loaded = slots_[index].module.load(std::memory_order_relaxed)) return *loaded;
+    auto& shared = modules_[shape_of(index)];
+    if (shared == nullptr) shared = build_module(*device_, *store_, spec_, table_.configs()[index]);
+    slots_[index].module.store(shared.get(), std::memory_order_release);
+    return *shared;
+  }
+
+  // Compiles side by side; the binaries land in the store, from where module() takes them.
+  void compile_all(const std::vector<uint16_t>& work) {
+    if (work.size() < 2) return;
+    std::atomic<size_t> next{0};
+    std::exception_ptr failure;
+    std::mutex failure_mutex;
+    const auto run = [&] {
+      for (size_t i = next++; i < work.size(); i = next++) {
+        try {
+          build_binary(device_->compiler(), *store_, spec_, table_.configs()[work[i]], device_->target());
+        } catch (...) {
+          const std::lock_guard lock(failure_mutex);
+          if (failure == nullptr) failure = std::current_exception();
+        }
+      }
+    };
+    // Beyond eight, NVRTC compiles contend for memory more than they gain.
+    const size_t count = std::min<size_t>({work.size(), 8, std::max(1u, std::thread::hardware_concurrency())});
+    {
+      std::vector<std::jthread> pool;
+      for (size_t i = 1; i < count; ++i) pool.emplace_back(run);
+      run();
+    }
+    if (failure != nullptr) std::rethrow_exception(failure);
+  }
+
+  AttentionSpec spec_;
+  std::shared_ptr<Device> device_;
+  std::shared_ptr<Store> store_;
+  DispatchTable table_;
+  std::vector<Slot> slots_;
+  std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<const Module>> modules_;
+  std::atomic<int> planned_batch_{0}, planned_len_{0};
+};
+
+void KernelImpl::check(void* workspace, void* stream) {
+  if (!spec_.checked) throw Error(ErrorCode::mismatch, "check() needs a kernel whose AttentionSpec has checked");
+  if (workspace == nullptr) throw Error(ErrorCode::invalid_argument, "workspace is null: give the workspace of the launches to check");
+  device_->synchronize_stream(stream);
+  pt_error_record record{};
+  device_->download(&record, workspace, sizeof record);
+  const int kind = record.kind - PT_ERROR_TAG;
+  if (kind < 1 || kind > 3) return;
+  const pt_error_record clear{};
+  device_->upload(workspace, &clear, sizeof clear);
+  switch (kind) {
+    case 1:
+      throw Error(ErrorCode::bad_table, fmt::format("block table of sequence {}, KV head {}, slot {}: page id {} is beyond the cache's num_pages", record.sequence, record.head, record.slot, record.value));
+    case 2:
+      throw Error(ErrorCode::bad_table, fmt::format("block table of sequence {}, KV head {}, slot {}: page id {} is negative inside the sequence's visible range", record.sequence, record.head,
+                                                    record.slot, record.value));
+    default:
+      throw Error(ErrorCode::bad_table, fmt::format("sequence {} has length {}, but its block-table row holds {} tokens ({} > {})", record.sequence, record.slot, record.value, record.slot, record.value));
+  }
+}
+
+// Kernels by (spec, device, store), as asked for. Weak: a kernel lives as long as someone holds it.
+struct Key {
+  AttentionSpec spec;
+  std::string device, cache_dir;
+  bool operator==(const Key&) const = default;
+};
+struct KeyHash {
+  size_t operator()(const Key& key) const noexcept {
+    return AttentionSpecHash{}(key.spec) ^ (std::hash<std::string>{}(key.device) * 31) ^ (std::hash<std::string>{}(key.cache_dir) * 1031);
+  }
+};
+std::shared_mutex registry_mutex;
+std::unordered_map<Key, std::weak_ptr<KernelImpl>, KeyHash> registry;
+
+}  // namespace
+
+std::shared_ptr<Kernel> get_kernel(const AttentionSpec& spec, const KernelOptions& options) {
+  const Key key{spec, options.device, options.cache_dir};
+  {
+    const std::shared_lock lock(registry_mutex);
+    if (const auto found = registry.find(key); found != registry.end())
+      if (auto kernel = found->second.lock()) {
+        counters.kernel_hits.fetch_add(1, std::memory_order_relaxed);
+        return kernel;
+      }
+  }
+  const auto device = open_device(options.device);
+  require_support(spec, device->target());
+  const auto store = Store::open(options.cache_dir);
+  remember(store);
+  const std::unique_lock lock(registry_mutex);
+  if (auto kernel = registry[key].lock()) {  // another thread was faster
+    counters.kernel_hits.fetch_add(1, std::memory_order_relaxed);
+    return kernel;
+  }
+  counters.kernel_misses.fetch_add(1, std::memory_order_relaxed);
+  auto kernel = std::make_shared<KernelImpl>(spec, device, store);
+  registry[key] = kernel;
+  return kernel;
+}
+
+Stats stats() {
+  Stats s{};
+  s.kernel_hits = counters.kernel_hits;
+  s.kernel_misses = counters.kernel_misses;
+  s.capture_refusals = counters.capture_refusals;
+  s.selected_tuned = counters.selected[static_cast<size_t>(Source::tuned)];
+  s.selected_nearest = counters.selected[static_cast<size_t>(Source::nearest)];
+  s.selected_default = counters.selected[static_cast<size_t>(Source::analytic_default)];
+  const std::lock_guard lock(stores_mutex);
+  for (const auto& store : stores) {
+    const auto c = store->counters();
+    s.compiles += c.compiles;
+    s.binaries_loaded_from_store += c.hits;
+    s.corrupt_binaries += c.corrupt;
+  }
+  return s;
+}
+
+}  // namespace pagetune

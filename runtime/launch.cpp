@@ -1,0 +1,197 @@
+#include "runtime/launch.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+
+#include "pagetune/error.hpp"
+#include "pagetune/pagetune.hpp"
+
+namespace pagetune {
+namespace {
+
+constexpr size_t kAlignment = 256;
+constexpr int kMaxSplits = 256;        // the merge keeps one weight per split in shared memory
+constexpr int64_t kMaxGrid = 2147483647;  // CTAs along x
+
+size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+size_t record_bytes(const AttentionSpec& spec) { return spec.checked ? kAlignment : 0; }
+size_t partial_rows(const AttentionSpec& spec, int64_t batch, int num_splits) {
+  return num_splits > 1 ? static_cast<size_t>(batch) * static_cast<size_t>(spec.q_heads) * static_cast<size_t>(num_splits) : 0;
+}
+
+template <class... Args>
+[[noreturn]] void refuse(fmt::format_string<Args...> text, Args&&... args) {
+  throw Error(ErrorCode::invalid_argument, fmt::format(text, std::forward<Args>(args)...));
+}
+template <class... Args>
+[[noreturn]] void mismatch(fmt::format_string<Args...> text, Args&&... args) {
+  throw Error(ErrorCode::mismatch, fmt::format(text, std::forward<Args>(args)...));
+}
+
+void require_pointer(const void* pointer, const char* what, uintptr_t alignment) {
+  if (pointer == nullptr) refuse("{} is null", what);
+  if (reinterpret_cast<uintptr_t>(pointer) % alignment != 0) refuse("{} is at {}: it must be aligned to {} bytes", what, pointer, alignment);
+}
+
+// A feature's data given to a kernel built without it would be ignored, and the reverse would read null: both are errors.
+void require_feature(bool compiled, bool given, const char* what, const char* field) {
+  if (compiled == given) return;
+  if (given) mismatch("{} was given, but the kernel was built without it: set {} in its AttentionSpec, or leave {} empty", what, field, what);
+  mismatch("{} is missing: the kernel's AttentionSpec has {}", what, field);
+}
+
+struct Axis {
+  const char* name;
+  int64_t stride, count;
+};
+
+// Sorted by stride. The elements [0, dim) of different indices must not overlap: each stride covers all that lies inside it.
+std::array<Axis, 3> cache_axes(const AttentionSpec& spec, const char* cache, int64_t page, int64_t token, int64_t head, int num_pages, int dim, int align) {
+  std::array<Axis, 3> axes = {Axis{"page", page, num_pages}, Axis{"token", token, spec.page_size}, Axis{"head", head, spec.kv_heads}};
+  std::sort(axes.begin(), axes.end(), [](const Axis& a, const Axis& b) { return a.stride < b.stride; });
+  int64_t inside = dim;
+  for (const auto& axis : axes) {
+    if (axis.count == 1) continue;  // the stride is never used
+    if (axis.stride < inside) refuse("the {} stride of the {} cache is {} elements: it must be at least {}, or elements overlap", axis.name, cache, axis.stride, inside);
+    if (axis.stride % align != 0) refuse("the {} stride of the {} cache is {} elements: it must be a multiple of {} (16 bytes)", axis.name, cache, axis.stride, align);
+    inside = axis.stride * (axis.count - 1) + inside;
+  }
+  return axes;
+}
+
+void require_layout(const AttentionSpec& spec, const char* cache, int64_t token, int64_t head) {
+  if (spec.kv_heads == 1 || spec.page_size == 1) return;
+  const bool token_outside = token > head;
+  if (token_outside != (spec.layout == Layout::nhd))
+    mismatch("the {} cache has token stride {} and head stride {}: that is not the spec's layout {} (nhd: token > head; hnd: head > token)", cache, token, head, name_of(spec.layout));
+}
+
+int64_t span(const std::array<Axis, 3>& axes, int dim) {
+  int64_t last = dim;
+  for (const auto& axis : axes) last += axis.stride * std::max<int64_t>(axis.count - 1, 0);
+  return last;
+}
+
+// With equal strides, do two views whose starts lie `distance` elements apart share an element? The distance would have to be a
+// combination of the strides, up to a head dim.
+bool views_meet(const std::array<Axis, 3>& axes, int64_t distance, int dim, int axis = 2) {
+  if (axis < 0) return std::llabs(distance) < dim;
+  const Axis& a = axes[static_cast<size_t>(axis)];
+  if (a.count <= 1) return views_meet(axes, distance, dim, axis - 1);
+  const int64_t steps = distance / a.stride;
+  for (int64_t step = steps - 1; step <= steps + 1; ++step)
+    if (std::llabs(step) < a.count && views_meet(axes, distance - step * a.stride, dim, axis - 1)) return true;
+  return false;
+}
+
+void check_caches(const AttentionSpec& spec, const pt_decode_params& p) {
+  const int element = bits_of(spec.kv_dtype) / 8, align = 16 / element;
+  if (p.num_pages < 1) refuse("num_pages is {}: it must be at least 1", p.num_pages);
+  const auto k = cache_axes(spec, "K", p.k_stride_page, p.k_stride_token, p.k_stride_head, p.num_pages, spec.head_dim_k, align);
+  const auto v = cache_axes(spec, "V", p.v_stride_page, p.v_stride_token, p.v_stride_head, p.num_pages, spec.head_dim_v, align);
+  require_layout(spec, "K", p.k_stride_token, p.k_stride_head);
+  require_layout(spec, "V", p.v_stride_token, p.v_stride_head);
+  const auto k_begin = reinterpret_cast<intptr_t>(p.k_cache), v_begin = reinterpret_cast<intptr_t>(p.v_cache);
+  const int64_t k_end = k_begin + span(k, spec.head_dim_k) * element, v_end = v_begin + span(v, spec.head_dim_v) * element;
+  if (k_end <= v_begin || v_end <= k_begin) return;
+  const bool same = p.k_stride_page == p.v_stride_page && p.k_stride_token == p.v_stride_token && p.k_stride_head == p.v_stride_head;
+  if (!same || views_meet(k, (v_begin - k_begin) / element, spec.head_dim_k))
+    refuse("the K cache at {} and the V cache at {} overlap; allowed: separate memory, or interleaved views with equal strides that share no element", p.k_cache, p.v_cache);
+}
+
+}  // namespace
+
+size_t workspace_bytes(const AttentionSpec& spec, int64_t batch, int num_splits) {
+  const size_t rows = partial_rows(spec, batch, num_splits);
+  return record_bytes(spec) + aligned(rows * static_cast<size_t>(spec.head_dim_v) * 4) + aligned(rows * 4);
+}
+
+void check_params(const AttentionSpec& spec, int num_splits, const pt_decode_params& p) {
+  if (p.struct_size != sizeof(pt_decode_params) || p.version != PT_PARAMS_VERSION)
+    mismatch("pt_decode_params has size {} and version {}; this library has size {} and version {}: start from make_decode_params()", p.struct_size, p.version, sizeof(pt_decode_params),
+             PT_PARAMS_VERSION);
+  if (p.batch < 0) refuse("batch is {}: it must not be negative", p.batch);
+  if (p.batch == 0) return;
+  if (num_splits < 1 || num_splits > kMaxSplits) refuse("num_splits is {}: allowed are 1 to {}", num_splits, kMaxSplits);
+  if (const int64_t ctas = static_cast<int64_t>(p.batch) * spec.q_heads; ctas > kMaxGrid)
+    refuse("batch {} x {} query heads asks for {} blocks: the grid allows {}", p.batch, spec.q_heads, ctas, kMaxGrid);
+  require_pointer(p.q, "q", 16);
+  require_pointer(p.k_cache, "k_cache", 16);
+  require_pointer(p.v_cache, "v_cache", 16);
+  require_pointer(p.out, "out", 16);
+  require_pointer(p.block_tables, "block_tables", 4);
+  require_pointer(p.seq_lens, "seq_lens", 4);
+  require_feature(spec.lse, p.lse != nullptr, "lse", "lse");
+  require_feature(spec.window, p.window != nullptr, "window", "window");
+  require_feature(spec.sinks, p.sinks != nullptr, "sinks", "sinks");
+  require_feature(spec.alibi, p.alibi_slopes != nullptr, "alibi_slopes", "alibi");
+  require_feature(spec.soft_cap, p.soft_cap != 0.f, "soft_cap", "soft_cap");
+  if (!std::isfinite(p.scale)) refuse("scale is {}: it must be finite (0 means 1/sqrt(head_dim_k))", p.scale);
+  if (p.max_len < 0) refuse("max_len is {}: it must not be negative", p.max_len);
+  if (p.block_table_width < 0) refuse("block_table_width is {}: it must not be negative", p.block_table_width);
+  if (p.batch > 1 && p.block_table_stride < p.block_table_width)
+    refuse("block_table_stride is {}: it must be at least block_table_width, {}", p.block_table_stride, p.block_table_width);
+  if (static_cast<int64_t>(p.block_table_width) * spec.page_size < p.max_len)
+    refuse("max_len is {}, but a block-table row of {} entries holds {} tokens of pages of {}", p.max_len, p.block_table_width, static_cast<int64_t>(p.block_table_width) * spec.page_size,
+           spec.page_size);
+  const int align = 16 / (bits_of(spec.q_dtype) / 8);
+  const auto check_rows = [&](const char* what, int64_t seq, int64_t head, int dim) {
+    if (spec.q_heads > 1 && (head < dim || head % align != 0)) refuse("the head stride of {} is {} elements: it must be at least {} and a multiple of {}", what, head, dim, align);
+    const int64_t row = (spec.q_heads > 1 ? head * (spec.q_heads - 1) : 0) + dim;
+    if (p.batch > 1 && (seq < row || seq % align != 0)) refuse("the sequence stride of {} is {} elements: it must be at least {} and a multiple of {}", what, seq, row, align);
+  };
+  check_rows("q", p.q_stride_seq, p.q_stride_head, spec.head_dim_k);
+  check_rows("out", p.out_stride_seq, p.out_stride_head, spec.head_dim_v);
+  check_caches(spec, p);
+  if (const size_t needed = workspace_bytes(spec, p.batch, num_splits); needed > 0) {
+    require_pointer(p.workspace, "workspace", kAlignment);
+    if (p.workspace_bytes < 0 || static_cast<size_t>(p.workspace_bytes) < needed)
+      refuse("the workspace has {} bytes: batch {} with {} splits needs {}; size it with workspace_bytes(max_batch, max_len)", p.workspace_bytes, p.batch, num_splits, needed);
+  }
+}
+
+pt_decode_params complete(const AttentionSpec& spec, int num_splits, pt_decode_params p) {
+  constexpr float kLog2E = 1.44269504088896340736f;
+  if (p.scale == 0.f) p.scale = 1.f / std::sqrt(static_cast<float>(spec.head_dim_k));
+  p.scale_log2 = p.scale * kLog2E;
+  p.num_splits = num_splits;
+  auto* base = static_cast<unsigned char*>(p.workspace);
+  p.error = spec.checked ? reinterpret_cast<pt_error_record*>(base) : nullptr;
+  p.partial_out = nullptr;
+  p.partial_lse = nullptr;
+  if (const size_t rows = partial_rows(spec, p.batch, num_splits); rows > 0) {
+    p.partial_out = reinterpret_cast<float*>(base + record_bytes(spec));
+    p.partial_lse = reinterpret_cast<float*>(base + record_bytes(spec) + aligned(rows * static_cast<size_t>(spec.head_dim_v) * 4));
+  }
+  return p;
+}
+
+pt_decode_params make_decode_params() {
+  pt_decode_params p{};
+  p.struct_size = sizeof p;
+  p.version = PT_PARAMS_VERSION;
+  return p;
+}
+
+void set_contiguous_strides(const AttentionSpec& spec, int block_table_width, pt_decode_params& p) {
+  const int64_t heads = spec.kv_heads, page = spec.page_size;
+  const auto cache = [&](int64_t dim, long long& page_stride, long long& token, long long& head) {
+    page_stride = page * heads * dim;
+    token = spec.layout == Layout::nhd ? heads * dim : dim;
+    head = spec.layout == Layout::nhd ? dim : page * dim;
+  };
+  cache(spec.head_dim_k, p.k_stride_page, p.k_stride_token, p.k_stride_head);
+  cache(spec.head_dim_v, p.v_stride_page, p.v_stride_token, p.v_stride_head);
+  p.q_stride_head = spec.head_dim_k;
+  p.q_stride_seq = static_cast<int64_t>(spec.q_heads) * spec.head_dim_k;
+  p.out_stride_head = spec.head_dim_v;
+  p.out_stride_seq = static_cast<int64_t>(spec.q_heads) * spec.head_dim_v;
+  p.block_table_stride = block_table_width;
+  p.block_table_width = block_table_width;
+}
+
+}  // namespace pagetune

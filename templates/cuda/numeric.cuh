@@ -1,0 +1,22 @@
+// The element type as a policy, and the few numbers that templates share.
+#pragma once
+#include "cuda/ptx.cuh"
+
+constexpr float kLn2 = 0.693147180559945309f;
+__device__ __forceinline__ float minus_infinity() { return __int_as_float(0xff800000); }
+
+constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
+constexpr int min_of(int a, int b) { return a < b ? a : b; }
+constexpr int max_of(int a, int b) { return a > b ? a : b; }
+
+// spec::dtype: 0 bf16, 1 fp16.
+static_assert(spec::dtype == 0 || spec::dtype == 1, "this template reads 16-bit floats");
+
+__device__ __forceinline__ u32 pack(float low, float high) {
+  if constexpr (spec::dtype == 0) return ptx::pack_bf16(low, high);
+  else return ptx::pack_fp16(low, high);
+}
+__device__ __forceinline__ void mma(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  if constexpr (spec::dtype == 0) ptx::mma_bf16(c, a, b0, b1);
+  else ptx::mma_fp16(c, a, b0, b1);
+}

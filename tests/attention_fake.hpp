@@ -1,0 +1,143 @@
+// A device of plain host memory and modules of plain functions, to see that the harness catches what it must.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "pagetune/error.hpp"
+#include "runtime/device.hpp"
+#include "tuner/numeric.hpp"
+
+namespace pagetune::testing_support {
+
+class FakeDevice : public Device {
+ public:
+  FakeDevice() {
+    target_.backend = Backend::cuda;  // memory of its own, as a GPU has: nothing is used in place
+    target_.arch = "fake";
+    environment_.l2_bytes = 1 << 20;
+  }
+  ~FakeDevice() override {
+    for (void* p : live_) std::free(p);
+  }
+  size_t live_allocations() const { return live_.size(); }
+
+  const std::string& id() const override { return id_; }
+  const Target& target() const override { return target_; }
+  const Environment& environment() const override { return environment_; }
+  Compiler& compiler() const override { throw Error(ErrorCode::internal, "the fake device compiles nothing"); }
+  std::shared_ptr<const Module> load(const Binary&) override { throw Error(ErrorCode::internal, "the fake device loads nothing"); }
+  bool capturing(void*) const override { return false; }
+  void check_pointer(const void*, const char*) const override {}
+  void* allocate(size_t bytes) override {
+    void* p = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+    live_.insert(p);
+    return p;
+  }
+  void release(void* p) override {
+    live_.erase(p);
+    std::free(p);
+  }
+  size_t free_bytes() const override { return free_bytes_; }
+  void set_free_bytes(size_t bytes) { free_bytes_ = bytes; }
+  void upload(void* device, const void* host, size_t bytes) override { std::memcpy(device, host, bytes); }
+  void download(void* host, const void* device, size_t bytes) override { std::memcpy(host, device, bytes); }
+  void fill_random(void* device, size_t bytes, DType type, uint64_t seed) override {
+    Random random(seed);
+    const int64_t count = static_cast<int64_t>(bytes) / (bits_of(type) / 8);
+    for (int64_t i = 0; i < count; ++i) store_element(type, device, i, random.uniform(-2, 2));
+  }
+  void* stream() override { return nullptr; }
+  void synchronize() override {}
+  void synchronize_stream(void*) override {}
+  std::unique_ptr<Recording> record(const std::function<void(void*)>&) override { throw Error(ErrorCode::internal, "the fake device records nothing"); }
+
+ private:
+  std::string id_ = "fake";
+  Target target_;
+  Environment environment_;
+  size_t free_bytes_ = size_t{1} << 30;
+  std::set<void*> live_;
+};
+
+class FakeModule : public Module {
+ public:
+  using Body = std::function<void(const pt_decode_params&)>;
+  explicit FakeModule(Body body) : body_(std::move(body)) {}
+  const LaunchFacts& facts() const override { return facts_; }
+  void launch(const pt_decode_params& params, void*) const override { body_(params); }
+
+ private:
+  LaunchFacts facts_;
+  Body body_;
+};
+
+// What can be wrong with the kernel below.
+struct Defects {
+  bool reads_page_tails = false;     // attends to a whole last page
+  bool ignores_absent = false;       // takes id -1 for page 0
+  bool leaves_pad_rows = false;      // returns early for length 0
+  bool drops_last_token = false;
+  bool int32_offsets = false;
+  bool lse_base_two = false;
+  bool adds_mask = false;            // multiplies hidden values by a probability of 0
+};
+
+// A decode kernel in fp32, one key after the other with an online softmax: nothing in common with the oracle but the contract.
+inline FakeModule::Body plain_kernel(const AttentionSpec& spec, Defects defects = {}) {
+  return [spec, defects](const pt_decode_params& p) {
+    const int dim = spec.head_dim_k;
+    for (int b = 0; b < p.batch; ++b) {
+      int tokens = p.seq_lens[b];
+      if (static_cast<long long>(p.block_table_width) * spec.page_size < tokens) tokens = p.block_table_width * spec.page_size;
+      if (tokens == 0 && defects.leaves_pad_rows) continue;
+      if (defects.drops_last_token && tokens > 1) --tokens;
+      const int end = defects.reads_page_tails || defects.adds_mask ? (tokens + spec.page_size - 1) / spec.page_size * spec.page_size : tokens;
+      for (int h = 0; h < spec.q_heads; ++h) {
+        float top = -INFINITY;
+        float sum = 0;
+        std::vector<float> out(static_cast<size_t>(dim), 0.0F);
+        for (int j = 0; j < end; ++j) {
+          int id = p.block_tables[b * p.block_table_stride + j / spec.page_size];
+          if (id < 0 && defects.ignores_absent) id = 0;
+          if (id < 0 || id >= p.num_pages) continue;
+          const auto offset = [&](long long page, long long token, long long head) {
+            const long long at = id * page + j % spec.page_size * token + h / spec.group_size() * head;
+            return defects.int32_offsets ? static_cast<long long>(static_cast<int>(at) & 0x7FFFFFFF) : at;
+          };
+          const long long k = offset(p.k_stride_page, p.k_stride_token, p.k_stride_head);
+          const long long v = offset(p.v_stride_page, p.v_stride_token, p.v_stride_head);
+          float logit = 0;
+          for (int d = 0; d < dim; ++d) {
+            logit += static_cast<float>(load_element(spec.q_dtype, p.q, b * p.q_stride_seq + h * p.q_stride_head + d) * load_element(spec.kv_dtype, p.k_cache, k + d));
+          }
+          logit *= p.scale_log2;
+          float weight = 0;
+          if (j < tokens || !defects.adds_mask) {
+            const float grown = std::max(top, logit);
+            const float factor = std::isinf(top) ? 0 : std::exp2(top - grown);
+            weight = std::exp2(logit - grown);
+            sum = sum * factor + weight;
+            for (float& o : out) o *= factor;
+            top = grown;
+          }
+          for (int d = 0; d < dim; ++d) out[d] += weight * static_cast<float>(load_element(spec.kv_dtype, p.v_cache, v + d));
+        }
+        for (int d = 0; d < dim; ++d) {
+          store_element(spec.out_dtype, p.out, b * p.out_stride_seq + h * p.out_stride_head + d, sum > 0 ? out[d] / sum : 0);
+        }
+        if (p.lse != nullptr) {
+          const float base_two = top + std::log2(sum);
+          p.lse[b * spec.q_heads + h] = sum > 0 ? base_two * (defects.lse_base_two ? 1.0F : 0.69314718F) : -INFINITY;
+        }
+      }
+    }
+  };
+}
+
+}  // namespace pagetune::testing_support

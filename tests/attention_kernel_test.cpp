@@ -1,0 +1,159 @@
+// The same oracle through get_kernel(): dispatch, workspace, checked builds, batch invariance.
+#include "attention_support.hpp"
+#include "pagetune/error.hpp"
+#include "pagetune/pagetune.hpp"
+
+namespace pagetune::testing_support {
+namespace {
+
+class KernelOnDevice : public DeviceTest {
+ protected:
+  std::shared_ptr<Kernel> kernel_of(const AttentionSpec& spec) { return get_kernel(spec, {.device = device().id(), .cache_dir = ":memory:"}); }
+
+  // Runs a checked kernel and returns the message of Kernel::check(), empty if it found nothing. The outputs must be right all the same.
+  std::string checked_message(HostProblem& problem) {
+    const auto kernel = kernel_of(problem.spec());
+    DeviceProblem on_device(device(), problem);
+    on_device.run(*kernel);
+    const Check check = on_device.check(reference(problem.spec(), problem.params()));
+    EXPECT_TRUE(check.ok) << check.what;
+    std::string message;
+    try {
+      kernel->check(on_device.params().workspace, device().stream());
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::bad_table);
+      message = error.what();
+    }
+    EXPECT_NO_THROW(kernel->check(on_device.params().workspace, device().stream())) << "the record was not cleared";
+    return message;
+  }
+};
+
+void expect_mentions(const std::string& message, std::initializer_list<const char*> words) {
+  for (const char* word : words) EXPECT_NE(message.find(word), std::string::npos) << "'" << word << "' is missing in: " << message;
+}
+
+// Fault: the workspace query, the choice of config and the launch disagree for some shape.
+TEST_F(KernelOnDevice, IsRightForEveryChoiceOfItsDispatch) {
+  const auto kernel = kernel_of(decode_spec(8, 2, 128, 16));
+  for (const std::vector<int>& lens : {std::vector<int>{1}, {4000}, {0}, {300, 5, 0}, std::vector<int>(64, 100), {9000, 1, 1, 1, 1, 1, 1, 1}}) {
+    const HostProblem problem({.spec = kernel->spec(), .lens = lens});
+    DeviceProblem on_device(device(), problem);
+    on_device.run(*kernel);
+    const Check check = on_device.check(reference(problem.spec(), problem.params()));
+    EXPECT_TRUE(check.ok) << check.what << " with " << kernel->config_json(kernel->select(static_cast<int>(lens.size()), problem.params().max_len));
+  }
+}
+
+AttentionSpec checked_spec() {
+  AttentionSpec spec = decode_spec(8, 2, 64, 16);
+  spec.checked = true;
+  return spec;
+}
+
+// Fault: a checked build cries wolf: over garbage past the row's need, over padding rows, over an uninitialised workspace.
+TEST_F(KernelOnDevice, CheckedBuildIsSilentOverAGoodTable) {
+  HostProblem problem({.spec = checked_spec(), .lens = {0, 1, 16, 33, 500}});
+  EXPECT_EQ(checked_message(problem), "");
+}
+
+// Fault (B35): ids are checked for being negative but not for being too large.
+TEST_F(KernelOnDevice, CheckedBuildNamesAnIdBeyondTheCache) {
+  HostProblem problem({.spec = checked_spec(), .lens = {32}, .num_pages = 4, .page_ids = {0, 2}});
+  problem.table_entry(0, 1) = 4;
+  expect_mentions(checked_message(problem), {"sequence 0", "slot 1", "4"});
+}
+
+TEST_F(KernelOnDevice, CheckedBuildNamesAnAbsentPageInTheVisibleRange) {
+  HostProblem problem({.spec = checked_spec(), .lens = {20, 100, 40}});
+  problem.table_entry(1, 3) = -7;
+  expect_mentions(checked_message(problem), {"sequence 1", "slot 3", "-7"});
+}
+
+// Fault (B34): the table is read up to the length and not up to its width.
+TEST_F(KernelOnDevice, CheckedBuildNamesALengthBeyondTheRow) {
+  HostProblem problem({.spec = checked_spec(), .lens = {5, 33}, .table_width = 2});
+  expect_mentions(checked_message(problem), {"sequence 1", "33 > 32"});
+}
+
+// Fault: the split of a sequence follows the batch, and its bits change with its neighbours.
+TEST_F(KernelOnDevice, BatchInvariantBitsDoNotDependOnNeighbours) {
+  AttentionSpec spec = decode_spec(8, 2, 128, 16);
+  spec.batch_invariant = true;
+  const auto kernel = kernel_of(spec);
+  const auto run = [&](std::vector<int> lens) {
+    HostProblem problem({.spec = spec, .lens = std::move(lens)});
+    problem.fill_q([](int, int head, int dim) { return hashed(head, dim, 7); });
+    problem.fill_k([](int64_t position, int, int head, int dim) { return hashed(position, head, dim); });
+    problem.fill_v([](int64_t position, int, int head, int dim) { return hashed(position, head, dim, 1); });
+    DeviceProblem on_device(device(), problem);
+    on_device.run(*kernel);
+    const Check check = on_device.check(reference(spec, problem.params()));
+    EXPECT_TRUE(check.ok) << check.what;
+    return on_device.outputs();
+  };
+  const size_t row_bytes = static_cast<size_t>(spec.q_heads) * spec.head_dim_v * 2;
+  for (const int len : {1, 63, 64, 700, 3000}) {
+    const Outputs alone = run({len});
+    for (const std::vector<int>& neighbours : {std::vector<int>{1}, {8000}, {0, 5, 16}, std::vector<int>(100, 50)}) {
+      std::vector<int> lens = neighbours;
+      lens.push_back(len);
+      const Outputs together = run(lens);
+      EXPECT_TRUE(std::equal(alone.out.begin(), alone.out.end(), together.out.end() - static_cast<std::ptrdiff_t>(row_bytes))) << len << " beside " << neighbours.size();
+      EXPECT_TRUE(std::equal(alone.lse.begin(), alone.lse.end(), together.lse.end() - spec.q_heads)) << len << " beside " << neighbours.size();
+    }
+  }
+}
+
+// Fault: verify() needs more than the tuner gives it, or passes on fakes only.
+TEST_F(KernelOnDevice, VerifierAcceptsTheDefaultKernels) {
+  for (const AttentionSpec& spec : {decode_spec(8, 2, 128, 16), decode_spec(7, 1, 96, 7, DType::fp16), checked_spec()}) {
+    const Verifier verifier(device(), spec);
+    for (const auto& [variant, splits] : {std::pair{1, 1}, {2, 2}, {2, 16}}) {
+      const Check check = verifier.check(*module_of(device(), spec, variant), splits);
+      EXPECT_TRUE(check.ok) << "V" << variant << " with " << splits << " splits: " << check.what;
+      EXPECT_GT(check.error, 0);
+    }
+  }
+}
+
+// Fault: the chain of a bench computes something else than attention, and its times mean nothing.
+TEST_F(KernelOnDevice, BenchProblemIsRightAtTheEndOfItsChain) {
+  const AttentionSpec spec = decode_spec(32, 8, 128, 16);
+  const int scale = on_cpu() ? 1 : 16;  // a GPU's case is of the size that is really timed
+  const std::vector<int> lens = {scale * 512, scale * 100, scale * 256, 33};
+  const BenchProblem problem(device(), spec, lens, {.max_splits = 8});
+  EXPECT_GE(problem.sets() * problem.kv_bytes(), 4LL * device().environment().l2_bytes);
+  for (const auto& [variant, splits] : {std::pair{1, 1}, {2, 8}}) {
+    const Check check = problem.check(*module_of(device(), spec, variant), splits, 4);
+    EXPECT_TRUE(check.ok) << "V" << variant << ": " << check.what;
+  }
+}
+
+// Fault: a recorded chain reads parameters that have changed since, or leaves out the merge.
+TEST_F(KernelOnDevice, ReplayedChainGivesTheBitsOfDirectLaunches) {
+  const AttentionSpec spec = decode_spec(32, 8, 128, 16);
+  const std::vector<int> lens = {700, 1, 64, 1000};
+  const size_t bytes = lens.size() * static_cast<size_t>(spec.q_heads) * spec.head_dim_v * 2;
+  constexpr int kLaunches = 4;
+  const BenchProblem problem(device(), spec, lens, {.max_splits = 4});
+  const auto module = module_of(device(), spec, 2);
+  const void* start = problem.params(0).q;
+  std::vector<char> q(bytes);
+  device().download(q.data(), start, bytes);
+  const auto result = [&] {
+    std::vector<char> out(bytes);
+    device().download(out.data(), problem.params(kLaunches).q, bytes);
+    return out;
+  };
+  problem.enqueue(*module, 4, kLaunches, device().stream());
+  device().synchronize();
+  const std::vector<char> direct = result();
+  const auto recording = device().record([&](void* stream) { problem.enqueue(*module, 4, kLaunches, stream); });
+  device().upload(const_cast<void*>(start), q.data(), bytes);
+  EXPECT_GT(recording->replay_us(), 0);
+  EXPECT_EQ(result(), direct);
+}
+
+}  // namespace
+}  // namespace pagetune::testing_support

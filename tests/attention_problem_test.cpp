@@ -1,0 +1,322 @@
+// The harness against kernels that are wrong on purpose: each must be caught, and the right one must pass.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "attention_fake.hpp"
+#include "tuner/problem.hpp"
+
+namespace pagetune {
+namespace {
+
+using testing_support::Defects;
+using testing_support::FakeDevice;
+using testing_support::FakeModule;
+using testing_support::plain_kernel;
+
+AttentionSpec small_spec(DType type = DType::bf16) {
+  AttentionSpec spec;
+  spec.q_heads = 4;
+  spec.kv_heads = 2;
+  spec.head_dim_k = spec.head_dim_v = 16;
+  spec.page_size = 16;
+  spec.q_dtype = spec.kv_dtype = spec.out_dtype = type;
+  spec.lse = true;
+  return spec;
+}
+
+Check verify_fake(const AttentionSpec& spec, FakeModule::Body body) {
+  FakeDevice device;
+  return verify(device, FakeModule(std::move(body)), spec, 1);
+}
+
+TEST(Verify, AcceptsARightKernelOfEveryType) {
+  for (const DType type : {DType::bf16, DType::fp16, DType::fp32}) {
+    const Check check = verify_fake(small_spec(type), plain_kernel(small_spec(type)));
+    EXPECT_TRUE(check.ok) << check.what;
+    EXPECT_GT(check.error, 0) << "rounding must be visible: else nothing was compared";
+    EXPECT_LT(check.error, tolerance_of(type).error);
+  }
+}
+
+TEST(Verify, AcceptsARightKernelOfAnOddPageAndTheOtherLayout) {
+  AttentionSpec spec = small_spec();
+  spec.page_size = 7;
+  spec.layout = Layout::hnd;
+  const Check check = verify_fake(spec, plain_kernel(spec));
+  EXPECT_TRUE(check.ok) << check.what;
+}
+
+struct Wrong {
+  const char* name;
+  Defects defects;
+};
+
+class VerifyDefect : public ::testing::TestWithParam<Wrong> {};
+
+TEST_P(VerifyDefect, IsCaught) {
+  const Check check = verify_fake(small_spec(), plain_kernel(small_spec(), GetParam().defects));
+  EXPECT_FALSE(check.ok);
+  EXPECT_FALSE(check.what.empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(All, VerifyDefect,
+                         ::testing::Values(Wrong{"reads_page_tails", {.reads_page_tails = true}}, Wrong{"takes_absent_for_page_0", {.ignores_absent = true}},
+                                           Wrong{"leaves_padding_rows", {.leaves_pad_rows = true}}, Wrong{"drops_the_last_token", {.drops_last_token = true}},
+                                           Wrong{"lse_in_base_two", {.lse_base_two = true}}, Wrong{"masks_by_adding", {.adds_mask = true}}),
+                         [](const auto& info) { return info.param.name; });
+
+// Fault: another candidate's result in the same buffer passes for this one's.
+TEST(Verify, CatchesAKernelThatWritesHalfOfTheOutput) {
+  for (const int kept : {0, 1}) {
+    const AttentionSpec spec = small_spec();
+    FakeDevice device;
+    const Verifier verifier(device, spec);
+    const auto right = plain_kernel(spec);
+    ASSERT_TRUE(verifier.check(FakeModule(right), 1).ok);
+    const FakeModule half([&](const pt_decode_params& p) {
+      std::vector<char> before(static_cast<size_t>(p.batch * p.out_stride_seq * 2));
+      const size_t used = static_cast<size_t>((p.batch - 1) * p.out_stride_seq + spec.q_heads * spec.head_dim_v) * 2;
+      std::memcpy(before.data(), p.out, used);
+      right(p);
+      for (size_t i = 0; i < used / 2; ++i) {
+        if (static_cast<int>(i % 2) != kept) std::memcpy(static_cast<char*>(p.out) + 2 * i, before.data() + 2 * i, 2);
+      }
+    });
+    const Check check = verifier.check(half, 1);
+    EXPECT_FALSE(check.ok);
+    EXPECT_NE(check.what.find("not written"), std::string::npos) << check.what;
+  }
+}
+
+// A right kernel that also does something forbidden; `what` must name the place.
+void expect_caught(const char* what, const std::function<void(const pt_decode_params&)>& misdeed) {
+  const AttentionSpec spec = small_spec();
+  const auto right = plain_kernel(spec);
+  const Check check = verify_fake(spec, [&](const pt_decode_params& p) {
+    right(p);
+    misdeed(p);
+  });
+  EXPECT_FALSE(check.ok) << what;
+  EXPECT_NE(check.what.find(what), std::string::npos) << check.what;
+}
+
+size_t out_elements(const pt_decode_params& p) { return static_cast<size_t>((p.batch - 1) * p.out_stride_seq + 4 * 16); }
+
+TEST(Verify, CatchesAWriteBeforeTheOutput) {
+  expect_caught("out", [](const pt_decode_params& p) { static_cast<uint16_t*>(p.out)[-1] = 0; });
+}
+TEST(Verify, CatchesAWriteBehindTheOutput) {
+  expect_caught("out", [](const pt_decode_params& p) { static_cast<uint16_t*>(p.out)[out_elements(p)] = 0; });
+}
+TEST(Verify, CatchesAWriteBehindTheLse) {
+  expect_caught("LSE", [](const pt_decode_params& p) { p.lse[p.batch * 4] = 0; });
+}
+TEST(Verify, CatchesAWriteIntoTheCache) {
+  expect_caught("K cache", [](const pt_decode_params& p) { static_cast<uint16_t*>(const_cast<void*>(p.k_cache))[5] ^= 1; });
+}
+TEST(Verify, CatchesAWriteIntoTheQuery) {
+  expect_caught("q", [](const pt_decode_params& p) { static_cast<uint16_t*>(const_cast<void*>(p.q))[5] ^= 1; });
+}
+TEST(Verify, CatchesAWriteIntoTheBlockTable) {
+  expect_caught("block table", [](const pt_decode_params& p) { const_cast<int*>(p.block_tables)[p.block_table_width] = 0; });
+}
+TEST(Verify, CatchesAWriteBehindTheLengths) {
+  expect_caught("lengths", [](const pt_decode_params& p) { const_cast<int*>(p.seq_lens)[p.batch] = 0; });
+}
+// Fault: the row stride of the output is taken for dense, or a vector store runs past the row.
+TEST(Verify, CatchesAWriteBetweenOutputRows) {
+  expect_caught("gap", [](const pt_decode_params& p) {
+    if (p.out_stride_seq > 4 * 16) static_cast<uint16_t*>(p.out)[4 * 16] = 0;
+  });
+}
+
+TEST(Verify, CatchesAWriteBehindTheWorkspace) {
+  const AttentionSpec spec = small_spec();
+  const auto right = plain_kernel(spec);
+  FakeDevice device;
+  const FakeModule module([&](const pt_decode_params& p) {
+    right(p);
+    static_cast<char*>(p.workspace)[p.workspace_bytes] = 0;
+  });
+  const Check check = verify(device, module, spec, 4);
+  EXPECT_FALSE(check.ok);
+  EXPECT_NE(check.what.find("workspace"), std::string::npos) << check.what;
+}
+
+// Fault: a sum whose order depends on a race.
+TEST(Verify, CatchesOtherBitsInTheSecondRun) {
+  int run = 0;
+  const AttentionSpec spec = small_spec(DType::fp32);
+  const auto right = plain_kernel(spec);
+  const Check check = verify_fake(spec, [&](const pt_decode_params& p) {
+    right(p);
+    if (run++ % 2 == 1) static_cast<float*>(p.out)[16 * 4 + 3] = std::nextafter(static_cast<float*>(p.out)[16 * 4 + 3], 9.0F);
+  });
+  EXPECT_FALSE(check.ok);
+  EXPECT_NE(check.what.find("second run"), std::string::npos) << check.what;
+}
+
+// Fault: one wrong row of many disappears in the norm over all.
+TEST(Compare, OneWrongRowAmongThousandsIsSeen) {
+  AttentionSpec spec = small_spec();
+  spec.lse = false;
+  const int batch = 2000;
+  const size_t count = static_cast<size_t>(batch) * 4 * 16;
+  Reference reference{std::vector<double>(count, 1.0), std::vector<double>(static_cast<size_t>(batch) * 4, 0.0)};
+  Outputs outputs;
+  outputs.out.resize(count * 2);
+  for (size_t i = 0; i < count; ++i) store_element(DType::bf16, outputs.out.data(), static_cast<int64_t>(i), 1.0);
+  EXPECT_TRUE(compare(spec, batch, outputs, reference).ok);
+  for (int d = 0; d < 16; ++d) store_element(DType::bf16, outputs.out.data(), 5000 * 16 + d, 1.05);
+  const Check check = compare(spec, batch, outputs, reference);
+  EXPECT_LT(check.error, 8e-3);
+  EXPECT_FALSE(check.ok);
+  EXPECT_NE(check.what.find("sequence 1250, head 0"), std::string::npos) << check.what;
+}
+
+// Fault: the harness leaks device memory, and a tuning session of thousands of checks runs out of it.
+TEST(Verify, GivesItsMemoryBack) {
+  FakeDevice device;
+  const AttentionSpec spec = small_spec();
+  EXPECT_TRUE(verify(device, FakeModule(plain_kernel(spec)), spec, 3).ok);
+  EXPECT_EQ(device.live_allocations(), 0U);
+}
+
+// Fault: the poison is not NaN in some type, so that reading it would go unnoticed.
+TEST(Poison, IsNaNInEveryTypeAndANegativeId) {
+  std::vector<char> memory(4096);
+  fill_poison(memory.data(), memory.size(), 6);
+  for (const DType type : {DType::bf16, DType::fp16, DType::fp32}) {
+    const int64_t count = static_cast<int64_t>(memory.size()) / (bits_of(type) / 8);
+    for (int64_t i = 0; i < count; ++i) ASSERT_TRUE(std::isnan(load_element(type, memory.data(), i))) << name_of(type) << " " << i;
+  }
+  for (size_t i = 0; i < memory.size() / 4; ++i) ASSERT_LT(reinterpret_cast<int*>(memory.data())[i], 0);
+  EXPECT_EQ(first_difference_from_poison(memory.data(), memory.size(), 6), memory.size());
+  memory[1001] = 3;
+  EXPECT_EQ(first_difference_from_poison(memory.data(), memory.size(), 6), 1001U);
+}
+
+// Fault: a placement's K and V overlap, or leave a byte of the cache that is neither poisoned nor visible.
+TEST(HostProblem, ExactlyTheVisibleElementsAreNumbers) {
+  for (const Layout layout : {Layout::nhd, Layout::hnd}) {
+    for (const Placement placement : {Placement::contiguous, Placement::padded, Placement::interleaved, Placement::sliced}) {
+      AttentionSpec spec = small_spec();
+      spec.layout = layout;
+      spec.page_size = 7;
+      const HostProblem problem({.spec = spec, .lens = {0, 1, 7, 8, 20}, .placement = placement});
+      int64_t numbers = 0;
+      for (const HostBytes* memory : {&problem.k_memory(), &problem.v_memory()}) {
+        for (size_t i = 0; i < memory->size() / 2; ++i) numbers += std::isnan(load_element(DType::bf16, memory->data(), static_cast<int64_t>(i))) ? 0 : 1;
+      }
+      EXPECT_EQ(numbers, 2 * 36 * spec.kv_heads * spec.head_dim_k) << name_of(placement);
+    }
+  }
+}
+
+TEST(HostProblem, PagesAreDistinctAndInRandomOrder) {
+  const HostProblem problem({.spec = small_spec(), .lens = {1600}});
+  int ascending = 0;
+  std::set<int> seen;
+  for (int slot = 0; slot < 100; ++slot) {
+    const int id = problem.params().block_tables[slot];
+    EXPECT_TRUE(seen.insert(id).second);
+    if (slot > 0 && id == problem.params().block_tables[slot - 1] + 1) ++ascending;
+  }
+  EXPECT_LT(ascending, 20);
+}
+
+TEST(HostProblem, SharedPagesStandInEveryRow) {
+  const HostProblem problem({.spec = small_spec(), .lens = {33, 48, 5}, .shared_pages = 2});
+  const int* table = problem.params().block_tables;
+  const long long stride = problem.params().block_table_stride;
+  EXPECT_EQ(table[0], table[stride]);
+  EXPECT_EQ(table[1], table[stride + 1]);
+  EXPECT_NE(table[2], table[stride + 2]);
+  EXPECT_EQ(table[0], table[2 * stride]);
+}
+
+TEST(HostProblem, ContradictionsAreErrors) {
+  EXPECT_THROW(HostProblem({.spec = small_spec(), .lens = {}}), Error);
+  EXPECT_THROW(HostProblem({.spec = small_spec(), .lens = {-1}}), Error);
+  EXPECT_THROW(HostProblem({.spec = small_spec(), .lens = {33}, .page_ids = {1, 2}}), Error);
+  EXPECT_THROW(HostProblem({.spec = small_spec(), .lens = {33}, .num_pages = 2}), Error);
+}
+
+// Fault: half-precision conversion rounds half up, loses subnormals or overflows early; test data would differ from what kernels see.
+TEST(Numeric, EveryHalfSurvivesARoundTripAndTiesGoToEven) {
+  for (int bits = 0; bits < 0x10000; ++bits) {
+    const auto half = static_cast<uint16_t>(bits);
+    if (std::isnan(float_from_fp16(half))) {
+      EXPECT_TRUE(std::isnan(float_from_fp16(fp16_from_float(float_from_fp16(half)))));
+    } else {
+      ASSERT_EQ(fp16_from_float(float_from_fp16(half)), half) << bits;
+    }
+    if (!std::isnan(float_from_bf16(half))) {
+      ASSERT_EQ(bf16_from_float(float_from_bf16(half)), half) << bits;
+    }
+  }
+  EXPECT_EQ(fp16_from_float(1.0F + 0x1p-11F), fp16_from_float(1.0F));
+  EXPECT_EQ(fp16_from_float(1.0F + 3 * 0x1p-11F), fp16_from_float(1.0F + 0x1p-9F));
+  EXPECT_EQ(fp16_from_float(65519.0F), 0x7BFF);
+  EXPECT_EQ(fp16_from_float(65520.0F), 0x7C00);
+  EXPECT_EQ(fp16_from_float(0x1p-25F), 0);
+  EXPECT_EQ(bf16_from_float(1.0F + 0x1p-8F), bf16_from_float(1.0F));
+  EXPECT_EQ(bf16_from_float(1.0F + 3 * 0x1p-8F), bf16_from_float(1.0F + 0x1p-6F));
+  EXPECT_TRUE(std::isnan(float_from_bf16(bf16_from_float(std::numeric_limits<float>::quiet_NaN()))));
+}
+
+// Fault: launches of a bench read the same pages, or do not depend on each other: both flatter the time.
+TEST(BenchProblem, RotatesItsPagesAndChainsItsLaunches) {
+  FakeDevice device;
+  const AttentionSpec spec = small_spec();
+  const BenchProblem problem(device, spec, {100, 7, 64}, {.max_splits = 4, .rotation_bytes = 100'000});
+  EXPECT_EQ(problem.kv_bytes(), 171 * 2 * 2 * 16 * 2);
+  EXPECT_GE(problem.sets() * problem.kv_bytes(), 100'000);
+  std::set<int> seen;
+  for (int launch = 0; launch < problem.sets(); ++launch) {
+    const pt_decode_params params = problem.params(launch);
+    EXPECT_EQ(params.out, problem.params(launch + 1).q);
+    for (int b = 0; b < 3; ++b) {
+      for (int slot = 0; slot < (params.seq_lens[b] + 15) / 16; ++slot) {
+        const int id = params.block_tables[b * params.block_table_stride + slot];
+        EXPECT_LT(id, params.num_pages);
+        EXPECT_TRUE(seen.insert(id).second) << "page " << id << " twice";
+      }
+    }
+  }
+}
+
+TEST(BenchProblem, KeepsToItsMemoryOrSaysWhatItNeeds) {
+  FakeDevice device;
+  const AttentionSpec spec = small_spec();
+  const std::vector<int> lens = {512, 512};
+  const size_t one = BenchProblem::bytes_needed(spec, lens, 2);
+  const BenchProblem tight(device, spec, lens, {.max_splits = 2, .memory_limit = one, .rotation_bytes = 1 << 30});
+  EXPECT_EQ(tight.sets(), 1);
+  EXPECT_LE(tight.memory_bytes(), one);
+  const BenchProblem wide(device, spec, lens, {.max_splits = 2, .memory_limit = 3 * one, .rotation_bytes = 1 << 30});
+  EXPECT_GE(wide.sets(), 3);
+  EXPECT_LE(wide.memory_bytes(), 3 * one);
+  try {
+    const BenchProblem none(device, spec, lens, {.max_splits = 2, .memory_limit = one - 1});
+    FAIL() << "a problem over its limit was made";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find(std::to_string(one)), std::string::npos) << error.what();
+  }
+}
+
+TEST(BenchProblem, ChecksTheEndOfTheChain) {
+  FakeDevice device;
+  const AttentionSpec spec = small_spec();
+  const BenchProblem problem(device, spec, {100, 7, 64}, {.rotation_bytes = 100'000});
+  const Check right = problem.check(FakeModule(plain_kernel(spec)), 1);
+  EXPECT_TRUE(right.ok) << right.what;
+  EXPECT_GT(right.error, 0);
+  EXPECT_FALSE(problem.check(FakeModule(plain_kernel(spec, {.drops_last_token = true})), 1).ok);
+  EXPECT_FALSE(problem.check(FakeModule([](const pt_decode_params&) {}), 1).ok);
+}
+
+}  // namespace
+}  // namespace pagetune

@@ -1,0 +1,287 @@
+// The program as a user runs it: real processes, the CPU backend, a cache directory of their own.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kTinyModel = R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 256, "num_attention_heads": 4,
+  "num_key_value_heads": 2, "head_dim": 64, "num_hidden_layers": 2, "max_position_embeddings": 4096, "torch_dtype": "bfloat16"})";
+// Layer 0 with a window, layer 1 without.
+constexpr const char* kMixedModel = R"({"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "hidden_size": 256, "num_attention_heads": 4,
+  "num_key_value_heads": 2, "head_dim": 64, "num_hidden_layers": 2, "max_position_embeddings": 4096, "torch_dtype": "bfloat16",
+  "use_sliding_window": true, "sliding_window": 128, "layer_types": ["sliding_attention", "full_attention"]})";
+
+struct Result {
+  int code = -1;
+  std::string out, err;
+};
+
+std::string read_file(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+class Cli : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "pagetune-cli-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    dir_ = name;
+    std::ofstream(dir_ / "tiny.json") << kTinyModel;
+    std::ofstream(dir_ / "mixed.json") << kMixedModel;
+  }
+  void TearDown() override { fs::remove_all(dir_); }
+
+  fs::path cache() const { return dir_ / "cache"; }
+  std::string tiny() const { return (dir_ / "tiny.json").string(); }
+  std::string mixed() const { return (dir_ / "mixed.json").string(); }
+
+  // Starts the program; its outputs go to files. `cuda_devices`: CUDA_VISIBLE_DEVICES.
+  pid_t start(const std::vector<std::string>& arguments, const char* cuda_devices = nullptr) {
+    pid_t child = fork();
+    if (child != 0) return child;
+    setenv("PAGETUNE_CACHE_DIR", cache().c_str(), 1);
+    setenv("PAGETUNE_COMMIT", "0123abcd", 1);
+    if (cuda_devices) setenv("CUDA_VISIBLE_DEVICES", cuda_devices, 1);
+    for (auto [file, descriptor] : {std::pair{"out", STDOUT_FILENO}, {"err", STDERR_FILENO}})
+      dup2(open((dir_ / file).c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), descriptor);
+    std::vector<char*> words{const_cast<char*>(PAGETUNE_PROGRAM)};
+    for (const std::string& argument : arguments) words.push_back(const_cast<char*>(argument.c_str()));
+    words.push_back(nullptr);
+    execv(PAGETUNE_PROGRAM, words.data());
+    _exit(127);
+  }
+
+  Result finish(pid_t child) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_file(dir_ / "out"), read_file(dir_ / "err")};
+  }
+
+  Result run(const std::vector<std::string>& arguments, const char* cuda_devices = nullptr) { return finish(start(arguments, cuda_devices)); }
+
+  Result tune(std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments{"tune", tiny(), "--device", "cpu", "--batch", "1", "--len", "64,256", "--budget", "8s"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run(arguments);
+  }
+
+  fs::path dir_;
+};
+
+// Fault: a wrong command line ends with success or as a failure of the work, or without saying what is allowed.
+TEST_F(Cli, UsageErrorsExitWith2) {
+  const std::vector<std::vector<std::string>> wrong = {
+      {},
+      {"tuna"},
+      {"tune"},
+      {"tune", tiny(), "--no-such-option"},
+      {"tune", tiny(), "--device", "cpu", "--budget", "3 parsecs"},
+      {"tune", tiny(), "--device", "gpu"},
+      {"tune", tiny(), "--device", "cpu", "--layout", "dhn"},
+      {"tune", tiny(), "--device", "cpu", "--kv-dtype", "fp7"},
+      {"tune", tiny(), "--device", "cpu", "--batch", "0"},
+      {"tune", (dir_ / "missing.json").string(), "--device", "cpu"},
+      {"tune", "no-such-model", "--device", "cpu"},
+      {"explain", tiny(), "--device", "cpu"},
+      {"explain", tiny(), "--device", "cpu", "--batch", "1,2", "--len", "64"},
+      {"gen", tiny(), "--target", "sm_1"},
+      {"gen", tiny(), "--show", "picture"},
+      {"gen", tiny(), "--target", "sm_90a", "--show", "source", "--config", R"({"VARIANT":9})"},
+      {"export", "--out", (dir_ / "out").string(), "--format", "xml"},
+  };
+  for (const auto& arguments : wrong) {
+    Result result = run(arguments);
+    std::string words;
+    for (const std::string& word : arguments) words += " " + word;
+    EXPECT_EQ(result.code, 2) << words << "\n" << result.err;
+    EXPECT_FALSE(result.err.empty()) << words;
+    EXPECT_EQ(result.err.find("{}"), std::string::npos) << result.err;
+  }
+  EXPECT_FALSE(fs::exists(cache() / "winners.db")) << "a wrong command line must not make a store";
+}
+
+// Fault: --help is an error, or a verb has none.
+TEST_F(Cli, EveryVerbHasHelpAndJson) {
+  EXPECT_EQ(run({"--help"}).code, 0);
+  for (const char* verb : {"info", "tune", "plan", "prewarm", "bench", "export", "explain", "gen"}) {
+    Result result = run({verb, "--help"});
+    EXPECT_EQ(result.code, 0) << verb;
+    EXPECT_NE(result.out.find("--json"), std::string::npos) << verb;
+  }
+}
+
+// Fault: a malformed config is taken for something.
+TEST_F(Cli, AMalformedModelFailsNamingTheFile) {
+  std::ofstream(dir_ / "tiny.json") << "{\"num_attention_heads\": ";
+  Result result = run({"plan", tiny(), "--device", "cpu"});
+  EXPECT_EQ(result.code, 1);
+  EXPECT_NE(result.err.find("tiny.json"), std::string::npos) << result.err;
+}
+
+// Fault: a missing GPU looks like a failed run, or the CPU answers in its place.
+TEST_F(Cli, NoDeviceExitsWith4) {
+  Result result = run({"tune", tiny(), "--device", "0"}, "");
+  EXPECT_EQ(result.code, 4) << result.err;
+  EXPECT_FALSE(result.err.empty());
+}
+
+// Fault: the cache directory moves between runs.
+TEST_F(Cli, PrintsTheSameCacheDirectoryEachTime) {
+  for (int i = 0; i < 3; ++i) {
+    Result result = run({"info", "--print-cache-dir"});
+    EXPECT_EQ(result.code, 0);
+    EXPECT_EQ(result.out, cache().string() + "\n");
+  }
+}
+
+TEST_F(Cli, InfoListsTheCpu) {
+  Result result = run({"info", "--json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  Json info = Json::parse(result.out);
+  bool cpu = false;
+  for (const Json& device : info["devices"]) cpu |= device["id"] == "cpu";
+  EXPECT_TRUE(cpu) << result.out;
+  EXPECT_EQ(info["store"]["dir"], cache().string());
+}
+
+// Fault: tuning stores nothing, a second run works again, and what explain, plan, prewarm, bench and export say differs from the table.
+TEST_F(Cli, TuneThenEverythingElse) {
+  Result first = tune();
+  ASSERT_EQ(first.code, 0) << first.out << first.err;
+  for (const char* part : {"1x64", "1x256", "median us", "reason", "stored in "}) EXPECT_NE(first.out.find(part), std::string::npos) << part << "\n" << first.out;
+
+  Result second = tune();
+  ASSERT_EQ(second.code, 0) << second.err;
+  EXPECT_EQ(second.out.rfind("nothing was compiled or tuned: 2 winners of this device are in " + cache().string(), 0), 0u) << second.out;
+  EXPECT_NE(second.out.find("1x256"), std::string::npos);
+
+  Json again = Json::parse(tune({"--json"}).out)["devices"][0];
+  EXPECT_EQ(again["stored_before"], 2);
+  EXPECT_EQ(again["tuned"], 0);
+  Json winner = again["works"][0]["winner"];
+  EXPECT_GT(winner["median_us"].get<double>(), 0);
+  EXPECT_LE(winner["ci_low_us"].get<double>(), winner["median_us"].get<double>());
+
+  Json plan = Json::parse(run({"plan", tiny(), "--device", "cpu", "--batch", "1,4", "--len", "64,256", "--json"}).out)["devices"][0];
+  EXPECT_EQ(plan["works"].size(), 4u);
+  EXPECT_EQ(plan["to_tune"], 2);
+
+  Result warm = run({"prewarm", tiny(), "--device", "cpu", "--batch", "1", "--len", "64,256", "--json"});
+  ASSERT_EQ(warm.code, 0) << warm.err;
+  EXPECT_EQ(Json::parse(warm.out)["devices"][0]["compiled"], 0) << "tune has compiled the winners";
+
+  Result explained = run({"explain", tiny(), "--device", "cpu", "--batch", "1", "--len", "250"});
+  ASSERT_EQ(explained.code, 0) << explained.err;
+  EXPECT_NE(explained.out.find("bucket 1x256"), std::string::npos) << explained.out;
+  EXPECT_NE(explained.out.find("measured"), std::string::npos);
+  Json far = Json::parse(run({"explain", tiny(), "--device", "cpu", "--batch", "512", "--len", "4096", "--json"}).out)["answers"][0];
+  EXPECT_EQ(far["source"], "analytic default");
+  Json near = Json::parse(run({"explain", tiny(), "--device", "cpu", "--batch", "1", "--len", "64", "--json"}).out)["answers"][0];
+  EXPECT_EQ(near["source"], "tuned");
+  EXPECT_EQ(near["config"], winner["config"]);
+
+  fs::path tables = dir_ / "tables";
+  ASSERT_EQ(run({"export", "--format", "json", "--out", tables.string()}).code, 0);
+  ASSERT_EQ(run({"export", tiny(), "--format", "csv", "--out", tables.string()}).code, 0);
+  int json_files = 0;
+  for (const auto& entry : fs::directory_iterator(tables)) {
+    if (entry.path().extension() != ".json") continue;
+    ++json_files;
+    EXPECT_TRUE(Json::parse(read_file(entry.path())).contains("_metadata"));
+  }
+  EXPECT_EQ(json_files, 1);
+  std::string csv = read_file(tables / "winners.csv");
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 3) << csv;
+}
+
+// Fault: exporting an empty store writes an empty table over a good one.
+TEST_F(Cli, ExportOfNothingFails) {
+  Result result = run({"export", "--format", "csv", "--out", (dir_ / "tables").string()});
+  EXPECT_EQ(result.code, 1);
+  EXPECT_FALSE(fs::exists(dir_ / "tables" / "winners.csv"));
+}
+
+// Fault: a model of which only some layers are supported counts as done, or as failed.
+TEST_F(Cli, APartlySupportedModelExitsWith3AndGivesTheReason) {
+  Result result = run({"tune", mixed(), "--device", "cpu", "--batch", "1", "--len", "64", "--budget", "5s"});
+  EXPECT_EQ(result.code, 3) << result.out << result.err;
+  EXPECT_NE(result.err.find("not supported: layers 0: "), std::string::npos) << result.err;
+  EXPECT_NE(result.out.find("(layers 1)"), std::string::npos) << result.out;
+}
+
+// Fault: a record with other keys or in another order than readers expect; a file without its command.
+TEST_F(Cli, BenchPrintsOneRecordPerCell) {
+  fs::path file = dir_ / "bench.jsonl";
+  Result result = run({"bench", tiny(), "--device", "cpu", "--batch", "1,3", "--len", "100", "--page-size", "16,7", "--configs", "default", "--out", file.string()});
+  ASSERT_EQ(result.code, 0) << result.err;
+  std::istringstream lines(read_file(file));
+  std::string line;
+  ASSERT_TRUE(std::getline(lines, line));
+  EXPECT_NE(Json::parse(line)["command"].get<std::string>().find("bench"), std::string::npos);
+  const std::vector<std::string> expected = {"bench", "device", "commit", "hq", "hkv", "dk", "dv", "page", "layout", "q_dtype", "kv_dtype", "batch", "len", "ragged", "q_len", "headwise", "window",
+                                             "kv_bytes", "flops", "median_us", "min_us", "floor_us", "fraction", "tflops", "variant", "config", "tuned", "error"};
+  int count = 0;
+  while (std::getline(lines, line)) {
+    Json record = Json::parse(line);
+    std::vector<std::string> keys;
+    for (const auto& [key, value] : record.items()) keys.push_back(key);
+    EXPECT_EQ(keys, expected);
+    EXPECT_EQ(record["commit"], "0123abcd");
+    EXPECT_EQ(record["kv_bytes"], record["batch"].get<int64_t>() * 100 * 2 * (64 + 64) * 2);
+    EXPECT_GT(record["median_us"].get<double>(), 0);
+    EXPECT_LE(record["min_us"].get<double>(), record["median_us"].get<double>());
+    EXPECT_LT(record["error"].get<double>(), 0.01);
+    EXPECT_EQ(record["tuned"], false);
+    ++count;
+  }
+  EXPECT_EQ(count, 4);
+}
+
+// Fault: generating needs a GPU, or prints something else than the kernel for the shape.
+TEST_F(Cli, GenPrintsSourceForAGpuThatIsNotHere) {
+  Result result = run({"gen", tiny(), "--target", "sm_90a", "--show", "source"}, "");
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.out.find("pt_decode"), std::string::npos);
+  EXPECT_NE(result.out.find("head_dim"), std::string::npos);
+  Json document = Json::parse(run({"gen", tiny(), "--target", "sm_80", "--show", "source", "--json"}, "").out);
+  EXPECT_EQ(document["target"], "sm_80");
+  EXPECT_GE(document["kernels"].size(), 1u);
+}
+
+TEST_F(Cli, GenReportsOnTheCpu) {
+  Result result = run({"gen", tiny(), "--target", "cpu", "--show", "report", "--json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  for (const Json& kernel : Json::parse(result.out)["kernels"]) EXPECT_EQ(kernel["facts"]["variant"], kernel["config"]["VARIANT"]);
+}
+
+// Fault: Ctrl-C kills the process with what it had, or is ignored.
+TEST_F(Cli, AnInterruptEndsTheSessionAndSaysHowToGoOn) {
+  pid_t child = start({"tune", tiny(), "--device", "cpu", "--batch", "1,2,4", "--len", "256,1024,4096", "--budget", "10m"});
+  for (int waited_ms = 0; read_file(dir_ / "err").find("[1/9]") == std::string::npos && waited_ms < 60000; waited_ms += 20) usleep(20000);
+  kill(child, SIGINT);
+  Result result = finish(child);
+  EXPECT_TRUE(result.code == 1 || result.code == 3) << result.code << result.err;
+  EXPECT_NE(result.err.find("the same command goes on"), std::string::npos) << result.err;
+}
+
+}  // namespace

@@ -1,0 +1,90 @@
+// The other processes of the fault tests. Each verb waits until its standard input ends, so that many of them start together.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+#include "../store_samples.hpp"
+
+using namespace pagetune;
+
+namespace {
+
+void wait_for_start() {
+  char byte;
+  while (read(STDIN_FILENO, &byte, 1) > 0) {
+  }
+}
+
+void append(const std::string& path, const std::string& line) {
+  int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  if (fd < 0 || write(fd, line.data(), line.size()) != static_cast<ssize_t>(line.size())) std::abort();
+  close(fd);
+}
+
+// Data that only this process would make: equal bytes in all processes prove that one of them compiled for all.
+Binary compiled_here(const std::string& name) {
+  Binary binary = sample_binary(name, 50'000);
+  binary.data += std::to_string(getpid());
+  binary.sha256 = sha256_hex(binary.data);
+  return binary;
+}
+
+int compile(const std::string& dir, const std::string& log, int kernels) {
+  auto store = Store::open(dir);
+  for (int i = 0; i < kernels; ++i) {
+    std::string name = "kernel" + std::to_string(i);
+    Binary binary = store->get_or_compile(sha256_hex(name), [&] {
+      append(log, name + "\n");
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      return compiled_here(name);
+    });
+    if (sha256_hex(binary.data) != binary.sha256) return 3;
+    std::printf("%s %s\n", name.c_str(), binary.sha256.c_str());
+  }
+  for (const auto& problem : store->problems()) std::fprintf(stderr, "%s\n", problem.c_str());
+  return store->problems().empty() ? 0 : 4;
+}
+
+int hold(const std::string& dir, const std::string& log) {
+  Store::open(dir)->get_or_compile(sha256_hex("held"), [&]() -> Binary {
+    append(log, "compiling\n");
+    while (true) pause();
+  });
+  return 0;
+}
+
+int write_winners(const std::string& dir, int writer, int count) {
+  auto store = Store::open(dir);
+  AttentionSpec spec;
+  spec.page_size = 16 << writer;
+  for (int i = 0; i < count; ++i) put(*store, sample_row({i / Bucket::kLenCells, Bucket::kMinLenLog2 + i % Bucket::kLenCells}, spec));
+  for (const auto& problem : store->problems()) std::fprintf(stderr, "%s\n", problem.c_str());
+  return store->problems().empty() ? 0 : 4;
+}
+
+int publish_for_ever(const std::string& dir, const std::string& log) {
+  auto store = Store::open(dir);
+  for (int i = 0;; ++i) {
+    put(*store, sample_row({i % Bucket::kBatchCells, Bucket::kMinLenLog2 + i % Bucket::kLenCells}));
+    store->put_binary(sample_binary("kernel" + std::to_string(i), 200'000));
+    append(log, std::to_string(i) + "\n");
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  wait_for_start();
+  std::string verb = argc > 3 ? argv[1] : "";
+  if (verb == "compile" && argc == 5) return compile(argv[2], argv[3], std::atoi(argv[4]));
+  if (verb == "hold") return hold(argv[2], argv[3]);
+  if (verb == "write" && argc == 5) return write_winners(argv[2], std::atoi(argv[3]), std::atoi(argv[4]));
+  if (verb == "publish") return publish_for_ever(argv[2], argv[3]);
+  std::fprintf(stderr, "usage: store_helper compile DIR LOG N | hold DIR LOG | write DIR WRITER N | publish DIR LOG\n");
+  return 2;
+}

@@ -1,0 +1,1 @@
+pagetune_test(import_test import_models_test.cpp import_traps_test.cpp import_errors_test.cpp import_fuzz_test.cpp LIBS pagetune_codegen)

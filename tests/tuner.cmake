@@ -1,0 +1,10 @@
+foreach(part statistics race work session)
+  pagetune_test(tuner_${part}_test tuner_${part}_test.cpp LIBS pagetune_tuner)
+endforeach()
+
+# The program as a user runs it, on the CPU backend with a cache directory of its own.
+if(PAGETUNE_CPU_BACKEND)
+  pagetune_test(cli_test cli_test.cpp LIBS pagetune_options)
+  target_compile_definitions(cli_test PRIVATE PAGETUNE_PROGRAM="$<TARGET_FILE:pagetune_program>")
+  add_dependencies(cli_test pagetune_program pagetune_cpu)
+endif()

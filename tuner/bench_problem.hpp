@@ -1,0 +1,62 @@
+// A large decode problem filled on the device, for timing: rotating KV pages and a dependent chain of launches.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "runtime/device.hpp"
+#include "tuner/device_problem.hpp"
+
+namespace pagetune {
+
+struct BenchOptions {
+  int max_splits = 1;           // of any launch; sizes the workspace
+  size_t memory_limit = 0;      // bytes for everything; 0: nine tenths of Device::free_bytes()
+  int64_t rotation_bytes = 0;   // KV that consecutive launches touch before they come back to the same; 0: four times the L2, at least 64 MiB
+  uint64_t seed = 1;
+};
+
+// Each launch reads KV pages of its own set, in random order, and its q is the output of the one before: nothing is found in the L2,
+// and no two launches overlap that could not in a model.
+class BenchProblem {
+ public:
+  // Error invalid_argument naming the bytes needed and allowed if not even one set fits; fewer sets than the rotation asks for are
+  // taken silently, see sets().
+  BenchProblem(Device&, const AttentionSpec&, const std::vector<int>& lens, const BenchOptions& = {});
+  ~BenchProblem();
+  BenchProblem(const BenchProblem&) = delete;
+  BenchProblem& operator=(const BenchProblem&) = delete;
+
+  // Bytes that a problem needs with one set.
+  static size_t bytes_needed(const AttentionSpec&, const std::vector<int>& lens, int max_splits);
+
+  int sets() const { return sets_; }
+  int64_t kv_bytes() const { return kv_bytes_; }       // that one launch must read
+  size_t memory_bytes() const { return memory_bytes_; }
+
+  // The caller's part of the parameters of the i-th launch of a chain: table of set i mod sets(), q and out swap from launch to launch.
+  pt_decode_params params(int launch) const;
+  // Enqueues launches first … first + launches - 1 as one chain. A recording of fewer launches than sets() comes back to its own pages
+  // when it is replayed: record several that follow one another, or as many launches as there are sets. With an even number of
+  // launches a replay goes on from its own output.
+  void enqueue(const Module&, int num_splits, int launches, void* stream, int first = 0) const;
+
+  // A chain of three launches from random q: the last one's output against the oracle, on about `groups` (sequence, KV head) pairs,
+  // the longest sequence among them, and every element of the output for being written.
+  Check check(const Module&, int num_splits, int groups = 8) const;
+
+ private:
+  class Buffer;
+  Device& device_;
+  AttentionSpec spec_;
+  BenchOptions options_;
+  std::vector<int> lens_;
+  int sets_ = 0;
+  int64_t kv_bytes_ = 0;
+  size_t memory_bytes_ = 0;
+  pt_decode_params params_;
+  std::unique_ptr<Buffer> k_, v_, q_[2], tables_, lens_on_device_, lse_, workspace_;
+};
+
+}  // namespace pagetune

@@ -1,0 +1,108 @@
+#include <map>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "runtime/dispatch.hpp"
+#include "tuner/cli/exit_code.hpp"
+#include "tuner/cli/verbs.hpp"
+#include "tuner/cli/winners_view.hpp"
+#include "tuner/cli/workset.hpp"
+#include "tuner/session.hpp"
+
+namespace pagetune::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct ExplainArguments {
+  ModelOptions model;
+  std::string device = "auto";
+  int64_t total_len = 0;
+  bool json = false;
+};
+
+const char* name_of(Source source) {
+  switch (source) {
+    case Source::tuned: return "tuned";
+    case Source::nearest: return "nearest";
+    case Source::analytic_default: return "analytic default";
+  }
+  return "?";
+}
+
+// What the store holds for the spec beside what answers: rows of other devices, and rows that were measured in another way.
+std::vector<std::string> remarks(const Workset& set, const Store& store, const AttentionSpec& spec, const std::vector<Winner>& own) {
+  std::vector<std::string> made;
+  std::map<std::string, int> elsewhere;
+  for (const Store::Row& row : store.all_winners())
+    if (row.spec == spec && row.winner.env_key != set.device->environment().key())
+      ++elsewhere[fmt::format("{} ({}, driver {}, {})", row.environment.device, row.environment.arch, row.environment.driver.empty() ? "none" : row.environment.driver, row.environment.compiler)];
+  for (const auto& [environment, count] : elsewhere) made.push_back(fmt::format("{} winners of another environment do not count here: {}", count, environment));
+  for (const Winner& winner : own)
+    if (!is_current(winner, spec, set.device->target(), set.policy))
+      made.push_back(fmt::format("the winner of {} was measured with another {}: it still answers, and pagetune tune would measure it again", winner.bucket.text(),
+                                 winner.policy_hash != set.policy.hash() ? "measuring policy" : "kernel generator or config space"));
+  if (spec.batch_invariant) made.push_back("the kernel is batch-invariant: every bucket has the one default config");
+  return made;
+}
+
+int run_explain(const ExplainArguments& arguments) {
+  if (arguments.model.batches.size() != 1 || arguments.model.lens.size() != 1) throw UsageError("explain takes one --batch and one --len");
+  int batch = arguments.model.batches.front(), len = arguments.model.lens.front();
+  ModelAttention model = load_model(arguments.model, arguments.model.page_sizes.front());
+  Workset set;
+  set.device = one_device(arguments.device);
+  set.policy = MeasurePolicy::for_backend(set.device->target().backend);
+  set.list = work_list(model, set.device->target(), grid(arguments.model, set.device->target().backend), 0);
+  print_left_out(set.list);
+  require_some(set.list, set.device->target());
+
+  auto store = Store::open();
+  Bucket bucket = bucket_of(batch, len, arguments.total_len);
+  Json entries = Json::array();
+  for (const AttentionSpec& spec : specs_of(set.list)) {
+    std::vector<Winner> winners = store->winners(set.device->environment().key(), spec_key(spec));
+    DispatchTable table(spec, set.device->target(), winners);
+    Selection selection = table.select(batch, len, arguments.total_len);
+    std::vector<std::string> notes = remarks(set, *store, spec, winners);
+    if (arguments.json) {
+      Json entry{{"spec", Json::parse(canonical_json(spec))},
+                 {"bucket", bucket.text()},
+                 {"source", name_of(selection.source)},
+                 {"layer", selection.source == Source::analytic_default ? "built in" : store->dir()},
+                 {"config", Json::parse(table.configs()[selection.index].canonical_json())},
+                 {"explanation", table.explain(bucket)},
+                 {"remarks", notes}};
+      for (const Winner& winner : winners)
+        if (winner.bucket == bucket) entry["winner"] = winner_json(spec, winner);
+      entries.push_back(entry);
+      continue;
+    }
+    fmt::print("{}\n  batch {}, len {}{}: {}\n", spec_text(spec), batch, len, arguments.total_len ? fmt::format(", {} tokens in all", arguments.total_len) : "", table.explain(bucket));
+    fmt::print("  layer: {}\n", selection.source == Source::analytic_default ? "built in; the store " + store->dir() + " has no answer" : "store " + store->dir());
+    for (const Winner& winner : winners)
+      if (winner.bucket == bucket)
+        fmt::print("  measured {:.2f} us ({:.2f} to {:.2f}), default {:.2f} us, {} tied: {}\n", winner.median_us, winner.ci_low_us, winner.ci_high_us, winner.default_us, winner.tied, winner.reason);
+    for (const std::string& note : notes) fmt::print("  {}\n", note);
+  }
+  print_problems(*store);
+  if (arguments.json) fmt::print("{}\n", Json{{"device", set.device->environment().device}, {"answers", entries}}.dump(2));
+  return set.list.refused.empty() ? kDone : kPartly;
+}
+
+}  // namespace
+
+void add_explain(CLI::App& app, Run& run) {
+  auto arguments = std::make_shared<ExplainArguments>();
+  CLI::App* verb = app.add_subcommand("explain", "Show which config answers for a batch and a length, from where, and why");
+  add_model_options(*verb, arguments->model);
+  verb->get_option("--batch")->required();
+  verb->get_option("--len")->required();
+  verb->add_option("--total-len", arguments->total_len, "Sum of the lengths, if they differ")->check(CLI::NonNegativeNumber);
+  add_device_option(*verb, arguments->device);
+  verb->add_flag("--json", arguments->json, "Print one JSON document");
+  verb->callback([=, &run] { run = [=] { return run_explain(*arguments); }; });
+}
+
+}  // namespace pagetune::cli

@@ -1,0 +1,89 @@
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "cache_db/export.hpp"
+#include "cache_db/store.hpp"
+#include "pagetune/error.hpp"
+#include "tuner/cli/exit_code.hpp"
+#include "tuner/cli/options.hpp"
+#include "tuner/cli/verbs.hpp"
+#include "tuner/cli/workset.hpp"
+
+namespace pagetune::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+struct ExportArguments {
+  ModelOptions model;
+  std::string format = "json";
+  std::string out;
+  bool json = false;
+};
+
+void write_file(const fs::path& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  if (!file) throw Error(ErrorCode::io, fmt::format("'{}' could not be written: name a directory that is writable and has {} bytes free", path.string(), text.size()));
+}
+
+// Rows of the model's specs, or all.
+std::vector<Store::Row> chosen_rows(const ExportArguments& arguments, const Store& store) {
+  std::vector<Store::Row> rows = store.all_winners();
+  if (arguments.model.model.empty()) return rows;
+  std::set<std::string> keys;
+  for (const LayerGroup& group : load_model(arguments.model, arguments.model.page_sizes.front()).groups) keys.insert(spec_key(group.spec));
+  std::erase_if(rows, [&](const Store::Row& row) { return keys.count(row.winner.spec_key) == 0; });
+  return rows;
+}
+
+int run_export(const ExportArguments& arguments) {
+  auto store = Store::open();
+  std::vector<Store::Row> rows = chosen_rows(arguments, *store);
+  print_problems(*store);
+  if (rows.empty())
+    throw Error(ErrorCode::invalid_argument, fmt::format("there is nothing to export: the store {} has no winner{}; run pagetune tune first", store->dir(),
+                                                         arguments.model.model.empty() ? "" : " of this model and shape"));
+  std::vector<ExportedFile> files;
+  if (arguments.format == "json")
+    files = export_json(rows);
+  else
+    files.push_back({"winners.csv", export_csv(rows)});
+
+  std::error_code failure;
+  fs::create_directories(arguments.out, failure);
+  if (failure) throw Error(ErrorCode::io, fmt::format("the directory '{}' could not be made: {}", arguments.out, failure.message()));
+  Json names = Json::array();
+  for (const ExportedFile& file : files) {
+    fs::path path = fs::path(arguments.out) / file.name;
+    write_file(path, file.text);
+    names.push_back(path.string());
+    if (!arguments.json) fmt::print("{}\n", path.string());
+  }
+  if (arguments.json) fmt::print("{}\n", Json{{"winners", rows.size()}, {"files", names}}.dump(2));
+  return kDone;
+}
+
+}  // namespace
+
+void add_export(CLI::App& app, Run& run) {
+  auto arguments = std::make_shared<ExportArguments>();
+  CLI::App* verb = app.add_subcommand("export", "Write winners as files: all, or those of a model");
+  add_model_options(*verb, arguments->model);
+  verb->get_option("model")->required(false);
+  verb->add_option("--format", arguments->format, "json: one table per kernel and device; csv: one file with a line per winner")
+      ->check(CLI::IsMember({"json", "csv"}))
+      ->capture_default_str();
+  verb->add_option("--out", arguments->out, "Directory to write to")->required();
+  verb->add_flag("--json", arguments->json, "Print one JSON document about what was written");
+  verb->callback([=, &run] { run = [=] { return run_export(*arguments); }; });
+}
+
+}  // namespace pagetune::cli

@@ -1,0 +1,120 @@
+#include "tuner/cli/options.hpp"
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include <fmt/format.h>
+
+#include "pagetune/error.hpp"
+#include "tuner/cli/exit_code.hpp"
+
+namespace pagetune::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Where models that come with pagetune lie: in the source tree of this build, or beside the installed program.
+std::vector<fs::path> model_folders() {
+  std::vector<fs::path> folders{PAGETUNE_MODELS_SOURCE};
+  std::error_code ignored;
+  fs::path program = fs::read_symlink("/proc/self/exe", ignored);
+  if (!program.empty()) folders.push_back(program.parent_path().parent_path() / "share" / "pagetune" / "models");
+  return folders;
+}
+
+fs::path find_model(const std::string& name) {
+  std::error_code ignored;
+  if (fs::is_regular_file(name, ignored)) return name;
+  std::string tried = name;
+  if (name.find('/') == std::string::npos) {
+    for (const fs::path& folder : model_folders()) {
+      fs::path path = folder / (name.ends_with(".json") ? name : name + ".json");
+      if (fs::is_regular_file(path, ignored)) return path;
+      tried += ", " + path.string();
+    }
+  }
+  throw UsageError(fmt::format("there is no model '{}': no such file (looked for {}); give the path of a config.json or the name of a model that comes with pagetune", name, tried));
+}
+
+// A config.json has a few KiB; the importer refuses anything near this size, and a device or a pipe must not be read for ever.
+constexpr size_t kMostBytes = 4 << 20;
+
+std::string read_text(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kMostBytes, '\0');
+  if (!file || !file.read(text.data(), static_cast<std::streamsize>(text.size())).eof())
+    throw Error(ErrorCode::io, fmt::format("'{}' could not be read as a model's config: it is unreadable or larger than {} MiB", path.string(), kMostBytes >> 20));
+  text.resize(static_cast<size_t>(file.gcount()));
+  return text;
+}
+
+}  // namespace
+
+void add_model_options(CLI::App& app, ModelOptions& options, bool many_pages) {
+  app.add_option("model", options.model, "Path of a Hugging Face style config.json, or the name of a model that comes with pagetune (llama-3.1-8b)")->required();
+  app.add_option("--tp", options.tp, "Tensor-parallel ranks")->check(CLI::Range(1, 1024))->capture_default_str();
+  auto* pages = app.add_option("--page-size", options.page_sizes, "Tokens of a page")->check(CLI::Range(1, 65536))->capture_default_str();
+  if (many_pages)
+    pages->delimiter(',');
+  else
+    pages->expected(1);
+  app.add_option("--kv-dtype", options.kv_dtype, "Type of the KV cache: auto (the model's), bf16, fp16, fp32, fp8_e4m3, …")->capture_default_str();
+  app.add_option("--layout", options.layout, "Order of a page: nhd or hnd")->capture_default_str();
+  app.add_flag("--lse", options.lse, "Kernels that also write the log-sum-exp");
+  app.add_option("--batch", options.batches, "Batches, B,…")->delimiter(',')->check(CLI::Range(1, 65536));
+  app.add_option("--len", options.lens, "KV lengths in tokens, L,…")->delimiter(',')->check(CLI::Range(1, 4194304));
+}
+
+ModelAttention load_model(const ModelOptions& options, int page_size) {
+  ImportOptions wanted;
+  wanted.tp = options.tp;
+  wanted.page_size = page_size;
+  wanted.kv_dtype = options.kv_dtype;
+  wanted.lse = options.lse;
+  try {
+    if (options.kv_dtype != "auto") dtype_from_name(options.kv_dtype);
+    wanted.layout = layout_from_name(options.layout);
+  } catch (const Error& wrong) {
+    throw UsageError(wrong.what());
+  }
+  fs::path path = find_model(options.model);
+  return import_model(path.string(), read_text(path), wanted);
+}
+
+Grid grid(const ModelOptions& options, Backend backend) {
+  Grid made = default_grid(backend);
+  if (!options.batches.empty()) made.batches = options.batches;
+  if (!options.lens.empty()) {
+    made.lens = options.lens;
+    made.lens_asked_for = true;
+  }
+  return made;
+}
+
+void add_device_option(CLI::App& app, std::string& device) {
+  app.add_option("--device", device, "auto (the first GPU, else the CPU), cpu, all, or a GPU's number")->capture_default_str();
+}
+
+std::vector<std::string> device_ids(const std::string& option) {
+  if (option == "auto" || option == "cpu") return {option};
+  if (option == "all") {
+    DeviceList list = list_devices();
+    if (!list.ids.empty()) return list.ids;
+    std::string reasons;
+    for (const std::string& reason : list.absent) reasons += (reasons.empty() ? "" : "; ") + reason;
+    throw Error(ErrorCode::no_device, "there is no device: " + reasons);
+  }
+  std::string number = option.starts_with("cuda:") ? option.substr(5) : option;
+  if (number.empty() || number.size() > 4 || number.find_first_not_of("0123456789") != std::string::npos)
+    throw UsageError(fmt::format("--device is '{}': allowed are auto, cpu, all, or a GPU's number such as 0", option));
+  return {"cuda:" + number};
+}
+
+std::shared_ptr<Device> one_device(const std::string& option) {
+  std::vector<std::string> ids = device_ids(option);
+  if (ids.size() > 1) throw UsageError(fmt::format("--device is all, which names {} devices here: this verb takes one", ids.size()));
+  return open_device(ids.front());
+}
+
+}  // namespace pagetune::cli

@@ -1,0 +1,40 @@
+// What several verbs share: the model, the shape, the device, --json.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "codegen/import/model_config.hpp"
+#include "runtime/device.hpp"
+#include "tuner/worklist.hpp"
+
+namespace pagetune::cli {
+
+struct ModelOptions {
+  std::string model;  // a path, or the name of a model that comes with pagetune
+  int tp = 1;
+  std::vector<int> page_sizes{16};
+  std::string kv_dtype = "auto";
+  std::string layout = "nhd";
+  bool lse = false;
+  std::vector<int> batches;
+  std::vector<int> lens;
+};
+
+// `many_pages`: --page-size takes a list.
+void add_model_options(CLI::App&, ModelOptions&, bool many_pages = false);
+
+// Imports the model for one page size. UsageError for a model that is not there or an unknown name among the options.
+ModelAttention load_model(const ModelOptions&, int page_size);
+// --batch and --len where given, else the backend's defaults.
+Grid grid(const ModelOptions&, Backend);
+
+void add_device_option(CLI::App&, std::string& device);
+// "auto", "cpu", "0", "cuda:0" -> the ids of devices; "all" -> every device found. UsageError for anything else.
+std::vector<std::string> device_ids(const std::string& option);
+// For verbs that work on one device. UsageError for "all" where there are several.
+std::shared_ptr<Device> one_device(const std::string& option);
+
+}  // namespace pagetune::cli

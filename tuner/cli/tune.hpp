@@ -1,0 +1,15 @@
+// Tuning as a step of a verb.
+#pragma once
+#include <string>
+
+#include "tuner/cli/workset.hpp"
+#include "tuner/session.hpp"
+
+namespace pagetune::cli {
+
+// --budget in seconds; UsageError.
+double budget_seconds(const std::string& text);
+// Runs a session over the list, with progress on stderr unless quiet.
+SessionReport tune_workset(const Workset&, Store&, double budget_s, bool retune, bool quiet);
+
+}  // namespace pagetune::cli

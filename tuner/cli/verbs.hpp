@@ -1,0 +1,20 @@
+// The verbs of the program. Each add_…() declares a subcommand whose callback sets `run`.
+#pragma once
+#include <functional>
+
+#include <CLI/CLI.hpp>
+
+namespace pagetune::cli {
+
+using Run = std::function<int()>;  // returns an ExitCode
+
+void add_info(CLI::App&, Run&);
+void add_tune(CLI::App&, Run&);
+void add_plan(CLI::App&, Run&);
+void add_prewarm(CLI::App&, Run&);
+void add_bench(CLI::App&, Run&);
+void add_export(CLI::App&, Run&);
+void add_explain(CLI::App&, Run&);
+void add_gen(CLI::App&, Run&);
+
+}  // namespace pagetune::cli

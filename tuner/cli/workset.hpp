@@ -1,0 +1,33 @@
+// A model on a device: what tune, plan, prewarm and explain begin with.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cache_db/store.hpp"
+#include "runtime/device.hpp"
+#include "tuner/cli/options.hpp"
+#include "tuner/policy.hpp"
+#include "tuner/worklist.hpp"
+
+namespace pagetune::cli {
+
+struct Workset {
+  std::shared_ptr<Device> device;
+  MeasurePolicy policy;
+  WorkList list;
+};
+
+// Buckets are limited to K and V that fit half of the device's free memory.
+Workset make_workset(const ModelAttention&, const ModelOptions&, const std::string& device_id);
+
+// The specs of a list in order, each once.
+std::vector<AttentionSpec> specs_of(const WorkList&);
+// Prints the groups that are not supported and the buckets that do not fit.
+void print_left_out(const WorkList&);
+// Prints what the store worked around, each once.
+void print_problems(const Store&);
+// Throws Error unsupported with the reasons if not one group of the model is supported.
+void require_some(const WorkList&, const Target&);
+
+}  // namespace pagetune::cli

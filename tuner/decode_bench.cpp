@@ -1,0 +1,66 @@
+#include "tuner/decode_bench.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <memory>
+
+#include "runtime/build.hpp"
+#include "tuner/numeric.hpp"
+#include "tuner/problem.hpp"
+#include "tuner/statistics.hpp"
+
+namespace pagetune {
+
+std::vector<int> lengths_of(const DecodeCell& cell) {
+  std::vector<int> lens(static_cast<size_t>(cell.batch), cell.len);
+  if (!cell.ragged || cell.batch == 1) return lens;
+  for (int i = 0; i < cell.batch; ++i) {
+    double share = static_cast<double>(i) / (cell.batch - 1);
+    lens[static_cast<size_t>(i)] = std::max(1, static_cast<int>(std::lround(cell.len * std::pow(16.0, share - 1))));
+  }
+  // Not std::shuffle: its order is the library's choice, and cells are to be comparable between builds.
+  Random random(0xCE11);
+  for (int i = cell.batch - 1; i > 0; --i) std::swap(lens[static_cast<size_t>(i)], lens[static_cast<size_t>(random.below(i + 1))]);
+  return lens;
+}
+
+std::vector<Measured> measure_decode(Device& device, Store& store, const DecodeCell& cell, const std::vector<KernelConfig>& configs,
+                                     const MeasurePolicy& policy) {
+  BenchOptions options;
+  options.rotation_bytes = static_cast<int64_t>(policy.rotation_l2) * device.environment().l2_bytes;
+  for (const KernelConfig& config : configs) options.max_splits = std::max(options.max_splits, config.num_splits());
+  BenchProblem problem(device, cell.spec, lengths_of(cell), options);
+
+  struct Lane {
+    std::shared_ptr<const Module> module;
+    std::unique_ptr<Device::Recording> recording;
+    std::vector<double> samples;
+  };
+  std::vector<Measured> results;
+  std::vector<Lane> lanes(configs.size());
+  for (size_t i = 0; i < configs.size(); ++i) {
+    lanes[i].module = build_module(device, store, cell.spec, configs[i]);
+    Check check = problem.check(*lanes[i].module, configs[i].num_splits());
+    results.push_back({configs[i], 0, 0, problem.kv_bytes(), check.error, check.ok, check.what});
+    if (!check.ok) continue;
+    lanes[i].recording = device.record(
+        [&](void* stream) { problem.enqueue(*lanes[i].module, configs[i].num_splits(), policy.launches_per_sample, stream); });
+    // By time: an idle GPU runs at a fifth of its clock.
+    auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(policy.warmup_ms);
+    do lanes[i].recording->replay_us();
+    while (std::chrono::steady_clock::now() < end);
+  }
+  constexpr int kReplays = 25;
+  for (int k = 0; k < kReplays; ++k)
+    for (Lane& lane : lanes)
+      if (lane.recording) lane.samples.push_back(lane.recording->replay_us() / policy.launches_per_sample);
+  for (size_t i = 0; i < configs.size(); ++i) {
+    if (lanes[i].samples.empty()) continue;
+    results[i].median_us = median(lanes[i].samples);
+    results[i].min_us = *std::min_element(lanes[i].samples.begin(), lanes[i].samples.end());
+  }
+  return results;
+}
+
+}  // namespace pagetune

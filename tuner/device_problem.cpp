@@ -1,0 +1,202 @@
+#include "tuner/device_problem.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "pagetune/error.hpp"
+#include "runtime/launch.hpp"
+#include "tuner/numeric.hpp"
+
+namespace pagetune {
+
+// One array of a problem on the device: guarded and whole, or, if sparse, only address space of which single ranges are touched.
+class DeviceProblem::Memory {
+ public:
+  Memory(Device& device, const HostBytes* source, size_t bytes, bool sparse) : device_(device), source_(source) {
+    if (!sparse) {
+      guarded_ = std::make_unique<GuardedBuffer>(device, bytes);
+      if (source_ != nullptr) guarded_->upload(source_->data());
+    } else if (device.target().backend == Backend::cpu) {
+      if (source_ == nullptr) own_ = std::make_unique<HostBytes>(bytes);
+      in_place_ = source_ != nullptr ? source_->data() : own_->data();
+    } else {
+      allocated_ = device.allocate(std::max<size_t>(bytes, 1));
+    }
+  }
+  ~Memory() {
+    if (allocated_ != nullptr) device_.release(allocated_);
+  }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  char* data() const { return static_cast<char*>(guarded_ ? guarded_->data() : allocated_ != nullptr ? allocated_ : in_place_); }
+  GuardedBuffer* guarded() const { return guarded_.get(); }
+
+  // Sparse device memory: brings one range of the source over.
+  void upload_range(int64_t offset, size_t bytes) {
+    if (allocated_ != nullptr) device_.upload(data() + offset, source_->data() + offset, bytes);
+  }
+
+  // Empty if the array still equals its source and the guards are intact.
+  std::string damage() const {
+    if (!guarded_) return {};
+    const std::string guards = guarded_->damage();
+    if (!guards.empty() || source_ == nullptr) return guards;
+    const std::vector<char> now = guarded_->download();
+    const auto change = std::mismatch(now.begin(), now.end(), source_->data()).first;
+    if (change == now.end()) return {};
+    return "it was written to, first at byte " + std::to_string(change - now.begin());
+  }
+
+ private:
+  Device& device_;
+  const HostBytes* source_;
+  std::unique_ptr<GuardedBuffer> guarded_;
+  std::unique_ptr<HostBytes> own_;
+  void* allocated_ = nullptr;
+  void* in_place_ = nullptr;
+};
+
+DeviceProblem::DeviceProblem(Device& device, const HostProblem& host) : device_(device), host_(host), params_(host.params()) {
+  const AttentionSpec& spec = host.spec();
+  const bool sparse = host.shape().sparse;
+  k_ = std::make_unique<Memory>(device, &host.k_memory(), host.k_memory().size(), sparse);
+  if (!host.one_cache()) v_ = std::make_unique<Memory>(device, &host.v_memory(), host.v_memory().size(), sparse);
+  q_ = std::make_unique<Memory>(device, &host.q_memory(), host.q_memory().size(), sparse && host.shape().q_stride_seq != 0);
+  tables_ = std::make_unique<Memory>(device, &host.table_memory(), host.table_memory().size(), false);
+  lens_ = std::make_unique<Memory>(device, &host.length_memory(), host.length_memory().size(), false);
+  out_ = std::make_unique<Memory>(device, nullptr, host.out_bytes(), sparse && host.shape().out_stride_seq != 0);
+  params_.q = q_->data();
+  params_.k_cache = k_->data();
+  params_.v_cache = host.one_cache() ? k_->data() + host.v_offset_bytes() : v_->data();
+  params_.block_tables = reinterpret_cast<const int*>(tables_->data());
+  params_.seq_lens = reinterpret_cast<const int*>(lens_->data());
+  params_.out = out_->data();
+  if (spec.lse) {
+    lse_ = std::make_unique<Memory>(device, nullptr, static_cast<size_t>(params_.batch) * spec.q_heads * sizeof(float), false);
+    params_.lse = reinterpret_cast<float*>(lse_->data());
+  }
+  if (!sparse) return;
+
+  const int64_t kv_element = bits_of(spec.kv_dtype) / 8;
+  const auto upload_tokens = [&](Memory& memory, int64_t base, int dim, long long page, long long token, long long head) {
+    for (const HostProblem::UsedPage& used : host.used_pages()) {
+      for (int t = 0; t < used.tokens; ++t) {
+        for (int h = 0; h < spec.kv_heads; ++h) {
+          memory.upload_range(base + (used.id * page + t * token + h * head) * kv_element, static_cast<size_t>(dim * kv_element));
+        }
+      }
+    }
+  };
+  upload_tokens(*k_, 0, spec.head_dim_k, params_.k_stride_page, params_.k_stride_token, params_.k_stride_head);
+  upload_tokens(host.one_cache() ? *k_ : *v_, host.v_offset_bytes(), spec.head_dim_v, params_.v_stride_page, params_.v_stride_token,
+                params_.v_stride_head);
+  const int64_t q_element = bits_of(spec.q_dtype) / 8;
+  for (int b = 0; b < params_.batch; ++b) {
+    q_->upload_range(b * params_.q_stride_seq * q_element, static_cast<size_t>(spec.q_heads) * spec.head_dim_k * q_element);
+  }
+}
+
+DeviceProblem::~DeviceProblem() = default;
+
+void DeviceProblem::prepare(size_t bytes) {
+  const AttentionSpec& spec = host_.spec();
+  if (out_->guarded() != nullptr) {
+    out_->guarded()->poison();
+  } else {
+    const size_t row = static_cast<size_t>(spec.q_heads) * spec.head_dim_v * (bits_of(spec.out_dtype) / 8);
+    std::vector<char> pattern(row);
+    fill_poison(pattern.data(), row);
+    const int64_t stride = params_.out_stride_seq * (bits_of(spec.out_dtype) / 8);
+    for (int b = 0; b < params_.batch; ++b) device_.upload(out_->data() + b * stride, pattern.data(), row);
+  }
+  if (lse_) lse_->guarded()->poison();
+  if (!workspace_ || workspace_->size() != bytes) {
+    workspace_ = std::make_unique<GuardedBuffer>(device_, bytes);
+  } else {
+    workspace_->poison();
+  }
+  params_.workspace = bytes > 0 ? workspace_->data() : nullptr;
+  params_.workspace_bytes = static_cast<long long>(bytes);
+}
+
+void DeviceProblem::run(const Module& module, int num_splits) {
+  prepare(workspace_bytes(host_.spec(), params_.batch, num_splits));
+  module.launch(complete(host_.spec(), num_splits, params_), device_.stream());
+  device_.synchronize();
+}
+
+void DeviceProblem::run(Kernel& kernel) {
+  prepare(kernel.workspace_bytes(params_.batch, params_.max_len));
+  kernel.launch(params_, device_.stream());
+  device_.synchronize();
+}
+
+void DeviceProblem::run(Kernel& kernel, Selection selection) {
+  prepare(kernel.workspace_bytes(params_.batch, params_.max_len));
+  kernel.launch(params_, selection, device_.stream());
+  device_.synchronize();
+}
+
+Outputs DeviceProblem::outputs() const {
+  const AttentionSpec& spec = host_.spec();
+  const size_t row = static_cast<size_t>(spec.q_heads) * spec.head_dim_v * (bits_of(spec.out_dtype) / 8);
+  const int64_t stride = params_.out_stride_seq * (bits_of(spec.out_dtype) / 8);
+  Outputs outputs;
+  outputs.out.resize(row * static_cast<size_t>(params_.batch));
+  if (out_->guarded() != nullptr) {
+    const std::vector<char> all = out_->guarded()->download();
+    for (int b = 0; b < params_.batch; ++b) std::memcpy(outputs.out.data() + b * row, all.data() + b * stride, row);
+  } else {
+    for (int b = 0; b < params_.batch; ++b) device_.download(outputs.out.data() + b * row, out_->data() + b * stride, row);
+  }
+  if (lse_) {
+    const std::vector<char> all = lse_->guarded()->download();
+    outputs.lse.resize(all.size() / sizeof(float));
+    std::memcpy(outputs.lse.data(), all.data(), all.size());
+  }
+  return outputs;
+}
+
+Check DeviceProblem::check(const Reference& reference) const {
+  const AttentionSpec& spec = host_.spec();
+  Check result = compare(spec, params_.batch, outputs(), reference);
+  const auto fail = [&](const std::string& what) {
+    if (result.ok) result.what = what;
+    result.ok = false;
+  };
+  const std::pair<const char*, const Memory*> inputs[] = {{"K cache", k_.get()},         {"V cache", v_.get()}, {"q", q_.get()},
+                                                          {"block table", tables_.get()}, {"lengths", lens_.get()}, {"out", out_.get()},
+                                                          {"LSE", lse_.get()}};
+  for (const auto& [name, memory] : inputs) {
+    if (memory == nullptr) continue;
+    const std::string damage = memory->damage();
+    if (!damage.empty()) fail(std::string(name) + ": " + damage);
+  }
+  const std::string damage = workspace_->damage();
+  if (!damage.empty()) fail("workspace: " + damage);
+  if (out_->guarded() != nullptr && host_.shape().out_stride_seq != 0) {
+    // The gaps between the rows of a strided output belong to someone else.
+    const std::vector<char> all = out_->guarded()->download();
+    const size_t element = bits_of(spec.out_dtype) / 8;
+    const size_t row = static_cast<size_t>(spec.q_heads) * spec.head_dim_v * element;
+    const size_t stride = static_cast<size_t>(params_.out_stride_seq) * element;
+    for (int b = 0; b + 1 < params_.batch; ++b) {
+      const size_t at = b * stride + row;
+      if (first_difference_from_poison(all.data() + at, stride - row, GuardedBuffer::kGuardBytes + at) != stride - row) {
+        fail("out: the gap after row " + std::to_string(b) + " was written to");
+      }
+    }
+  }
+  return result;
+}
+
+pt_error_record DeviceProblem::error_record() const {
+  if (!host_.spec().checked) throw Error(ErrorCode::mismatch, "only a checked spec leaves an error record");
+  pt_error_record record{};
+  device_.download(&record, workspace_->data(), sizeof record);
+  return record;
+}
+
+}  // namespace pagetune

@@ -1,0 +1,64 @@
+// A HostProblem on a device, its outputs, and the verdict on them.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "pagetune/pagetune.hpp"
+#include "runtime/device.hpp"
+#include "tuner/guarded.hpp"
+#include "tuner/host_problem.hpp"
+#include "tuner/oracle.hpp"
+
+namespace pagetune {
+
+struct Check {
+  bool ok = true;
+  double error = 0;        // |out - ref| / |ref|, Euclidean over the whole output
+  double max_abs = 0;      // largest |out - ref|
+  double lse_max_abs = 0;  // the same of the LSE, over rows that see a key; 0 for a spec without LSE
+  std::string what;        // empty if ok; else what is wrong and where, one sentence
+};
+
+// What a launch left behind, as values: out [batch][q_heads][head_dim_v] without strides, lse [batch][q_heads] if the spec has it.
+struct Outputs {
+  std::vector<char> out;   // elements of the spec's out_dtype
+  std::vector<float> lse;
+  bool operator==(const Outputs& other) const;  // bit for bit
+};
+
+// Every element written, no NaN, empty rows exactly 0 and -inf, and within tolerance_of(out_dtype) as a whole and row by row.
+Check compare(const AttentionSpec&, int batch, const Outputs&, const Reference&);
+
+class DeviceProblem {
+ public:
+  // Copies the problem. The HostProblem must outlive this and must not change (with the sparse shape, on the CPU, it is used in place).
+  DeviceProblem(Device&, const HostProblem&);
+  ~DeviceProblem();
+
+  // Parameters for a launch; workspace of workspace_bytes().
+  const pt_decode_params& params() const { return params_; }
+
+  // Poisons outputs and a workspace of exactly the size asked for, launches and waits. Call outputs() and check() afterwards.
+  void run(const Module&, int num_splits);
+  void run(Kernel&);
+  void run(Kernel&, Selection);
+
+  Outputs outputs() const;
+  // compare(), and: nothing but out, LSE and workspace has changed, guard zones included.
+  Check check(const Reference&) const;
+  // Of the last run of a checked spec.
+  pt_error_record error_record() const;
+
+ private:
+  class Memory;
+  void prepare(size_t workspace_bytes);
+
+  Device& device_;
+  const HostProblem& host_;
+  pt_decode_params params_;
+  std::unique_ptr<Memory> k_, v_, q_, tables_, lens_, out_, lse_;
+  std::unique_ptr<GuardedBuffer> workspace_;
+};
+
+}  // namespace pagetune

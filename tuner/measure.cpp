@@ -1,0 +1,96 @@
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <mutex>
+
+#include "runtime/build.hpp"
+#include "tuner/problem.hpp"
+#include "tuner/shape.hpp"
+#include "tuner/workbench.hpp"
+
+namespace pagetune {
+namespace {
+
+class DeviceWorkbench final : public Workbench {
+ public:
+  DeviceWorkbench(Device& device, Store& store, const AttentionSpec& spec, const MeasurePolicy& policy)
+      : device_(device), store_(store), spec_(spec), policy_(policy) {}
+
+  LaunchFacts build(const KernelConfig& config) override {
+    auto module = build_module(device_, store_, spec_, config);
+    std::lock_guard lock(mutex_);
+    modules_[shape_of(config)] = module;
+    return module->facts();
+  }
+
+  Verdict verify(const KernelConfig& config) override {
+    if (!verifier_) verifier_ = std::make_unique<Verifier>(device_, spec_);
+    Check check = verifier_->check(module(config), config.num_splits());
+    // Any split count may be raced with this binary: an odd one leaves shares of unequal size.
+    if (check.ok && config.variant() == 2) {
+      Check odd = verifier_->check(module(config), 3);
+      check.ok = odd.ok;
+      check.what = odd.what;
+      check.error = std::max(check.error, odd.error);
+    }
+    return {check.ok, check.error, check.what};
+  }
+
+  void open(Bucket bucket, int max_splits) override {
+    BenchOptions options;
+    options.max_splits = max_splits;
+    options.rotation_bytes = static_cast<int64_t>(policy_.rotation_l2) * device_.environment().l2_bytes;
+    problem_ = std::make_unique<BenchProblem>(device_, spec_, std::vector<int>(static_cast<size_t>(bucket.batch()), bucket.len()), options);
+    warm_ = false;
+  }
+
+  void close() override {
+    recordings_.clear();
+    problem_.reset();
+  }
+
+  double sample_us(const KernelConfig& config) override {
+    auto& recording = recordings_[config];
+    if (!recording) {
+      const Module& kernel = module(config);
+      recording = device_.record(
+          [&](void* stream) { problem_->enqueue(kernel, config.num_splits(), policy_.launches_per_sample, stream); });
+      recording->replay_us();  // the first replay uploads the graph and the code
+      warm_up(*recording);
+    }
+    return recording->replay_us() / policy_.launches_per_sample;
+  }
+
+ private:
+  const Module& module(const KernelConfig& config) {
+    std::lock_guard lock(mutex_);
+    return *modules_.at(shape_of(config));
+  }
+
+  // By time, not by count: what has to come up is the clock.
+  void warm_up(Device::Recording& recording) {
+    if (warm_) return;
+    warm_ = true;
+    auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(policy_.warmup_ms);
+    while (std::chrono::steady_clock::now() < end) recording.replay_us();
+  }
+
+  Device& device_;
+  Store& store_;
+  AttentionSpec spec_;
+  MeasurePolicy policy_;
+  std::unique_ptr<Verifier> verifier_;  // made when first asked: its references take the CPU a moment
+  std::mutex mutex_;
+  std::map<KernelConfig, std::shared_ptr<const Module>> modules_;  // by shape
+  std::unique_ptr<BenchProblem> problem_;
+  std::map<KernelConfig, std::unique_ptr<Device::Recording>> recordings_;
+  bool warm_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Workbench> make_workbench(Device& device, Store& store, const AttentionSpec& spec, const MeasurePolicy& policy) {
+  return std::make_unique<DeviceWorkbench>(device, store, spec, policy);
+}
+
+}  // namespace pagetune

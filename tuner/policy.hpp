@@ -1,0 +1,34 @@
+// MeasurePolicy: how candidates are timed and when a race ends. Part of a winner's identity: a change means measuring again.
+#pragma once
+#include <string>
+
+#include "codegen/target.hpp"
+
+namespace pagetune {
+
+// Ratios are per mille, so that the canonical JSON holds integers only.
+struct MeasurePolicy {
+  int launches_per_sample = 20;  // dependent launches of one recording, as an engine replays them; even, so that the chain closes
+  int rotation_l2 = 4;           // distinct KV that a recording touches, in multiples of the L2 cache
+  int warmup_ms = 50;            // an idle GPU runs at a fifth of its clock and needs about this long to leave it
+  int first_samples = 3;         // of every candidate before the slow ones are dropped
+  int drop_permille = 1300;      // dropped after the first samples: slower than this share of the best
+  int min_rounds = 6;            // fewest for which order statistics give a 95 % interval of a median
+  int max_rounds = 60;           // more does not narrow an interval below what clocks drift in the meantime
+  int final_rounds = 15;         // fresh rounds of winner, default and runner-up; fewest that give a 99 % interval inside the extremes by two
+  int tie_permille = 20;         // candidates this close are tied
+  int gain_permille = 10;        // a winner is at least this much faster than the default
+
+  static MeasurePolicy for_backend(Backend);
+
+  double drop_ratio() const { return drop_permille / 1000.0; }
+  double tie_band() const { return tie_permille / 1000.0; }
+  double min_gain() const { return gain_permille / 1000.0; }
+
+  std::string canonical_json() const;
+  std::string hash() const;  // sha256 of canonical_json(), hex
+
+  bool operator==(const MeasurePolicy&) const = default;
+};
+
+}  // namespace pagetune

@@ -1,0 +1,414 @@
+#include "tuner/race.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include "tuner/shape.hpp"
+#include "tuner/statistics.hpp"
+
+namespace pagetune {
+namespace {
+
+constexpr double kConfidence = 0.95;
+// Of the decision against the default: one false win in 200 comparisons of equal kernels, fewer with min_gain on top.
+constexpr double kWinConfidence = 0.99;
+// Share of the budget that the first samples may take before the split counts are searched coarse to fine.
+constexpr double kFirstPassShare = 0.4;
+constexpr size_t kBestShapes = 3;
+// After one sample only what is hopeless leaves: a single sample may be disturbed, not doubled.
+constexpr double kHopeless = 2.0;
+
+class Race {
+ public:
+  Race(const MeasurePolicy& policy, const std::vector<Entrant>& entrants, const RaceHooks& hooks)
+      : policy_(policy), entrants_(entrants), hooks_(hooks) {
+    result_.lanes.resize(entrants.size());
+  }
+
+  RaceResult run() {
+    if (entrants_.empty()) return std::move(result_);
+    first_pass();
+    if (!result_.interrupted) rounds();
+    if (!result_.interrupted) decide();
+    return std::move(result_);
+  }
+
+ private:
+  using Indices = std::vector<size_t>;
+
+  Lane& lane(size_t i) { return result_.lanes[i]; }
+
+  bool measured(size_t i) const { return !result_.lanes[i].samples.empty() && result_.lanes[i].standing != Standing::failed; }
+
+  Indices racing() const {
+    Indices found;
+    for (size_t i = 0; i < entrants_.size(); ++i)
+      if (result_.lanes[i].standing == Standing::racing) found.push_back(i);
+    return found;
+  }
+
+  bool stop_requested() {
+    if (hooks_.interrupted()) result_.interrupted = true;
+    return result_.interrupted;
+  }
+
+  // One sample, kept in the lane; nullopt if the entrant failed.
+  std::optional<double> sample(size_t i) {
+    Lane& at = lane(i);
+    double before = hooks_.seconds_left();
+    try {
+      if (at.samples.empty()) {
+        hooks_.admit(i);
+        double admitted = hooks_.seconds_left();
+        slowest_admit_s_ = std::max(slowest_admit_s_, before - admitted);
+        before = admitted;
+      }
+      double us = hooks_.sample_us(i);
+      if (!std::isfinite(us) || us <= 0) {
+        at.standing = Standing::failed;
+        at.note = fmt::format("a time of {} us cannot be", us);
+        return std::nullopt;
+      }
+      at.samples.push_back(us);
+      if (at.standing == Standing::not_reached) at.standing = Standing::racing;
+      slowest_sample_s_ = std::max(slowest_sample_s_, before - hooks_.seconds_left());
+      return us;
+    } catch (const std::exception& failure) {
+      at.standing = Standing::failed;
+      at.note = failure.what();
+      at.threw = true;
+      return std::nullopt;
+    }
+  }
+
+  std::optional<size_t> fastest(const Indices& among) const {
+    std::optional<size_t> best;
+    double best_us = std::numeric_limits<double>::infinity();
+    for (size_t i : among) {
+      if (!measured(i)) continue;
+      double us = median(result_.lanes[i].samples);
+      if (us < best_us) best = i, best_us = us;
+    }
+    return best;
+  }
+
+  void drop_slower_than(double ratio) {
+    Indices alive = racing();
+    auto best = fastest(alive);
+    if (!best) return;
+    double limit = ratio * median(lane(*best).samples);
+    for (size_t i : alive)
+      if (median(lane(i).samples) > limit) lane(i).standing = Standing::slow;
+  }
+
+  // The default and the incumbent first, so that a short budget has them.
+  Indices all_in_order() const {
+    Indices order(entrants_.size());
+    for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+      auto rank = [&](size_t i) { return entrants_[i].is_default ? 0 : entrants_[i].is_incumbent ? 1 : 2; };
+      return rank(a) < rank(b);
+    });
+    return order;
+  }
+
+  // first_samples passes over `group`; ends early when the budget is over.
+  void heat(const Indices& group) {
+    for (int pass = 0; pass < policy_.first_samples; ++pass) {
+      for (size_t i : group) {
+        Lane& at = lane(i);
+        if (at.standing != Standing::racing && at.standing != Standing::not_reached) continue;
+        if (static_cast<int>(at.samples.size()) > pass) continue;
+        if (hooks_.seconds_left() <= reserve_s() && !at_least_one(i)) return;
+        if (stop_requested()) return;
+        sample(i);
+      }
+      if (pass == 0) drop_slower_than(kHopeless);
+    }
+    drop_slower_than(policy_.drop_ratio());
+  }
+
+  // The default is measured whatever the budget; so is somebody if there is no default.
+  bool at_least_one(size_t i) const {
+    if (entrants_[i].is_default) return true;
+    return racing().empty();
+  }
+
+  void first_pass() {
+    Indices order = all_in_order();
+    heat({order.front()});
+    if (result_.interrupted) return;
+    std::set<KernelConfig> shapes;
+    for (const Entrant& entrant : entrants_) shapes.insert(shape_of(entrant.config));
+    double cost_s = static_cast<double>(order.size()) * policy_.first_samples * slowest_sample_s_ +
+                    static_cast<double>(shapes.size()) * slowest_admit_s_;
+    if (cost_s <= kFirstPassShare * hooks_.seconds_left())
+      heat(order);
+    else
+      coarse_to_fine(order);
+  }
+
+  void coarse_to_fine(const Indices& order) {
+    double wanted = std::log2(std::max(2, entrants_[order.front()].config.num_splits()));
+    std::map<KernelConfig, size_t> coarse;
+    for (size_t i : order) {
+      auto distance = [&](size_t e) { return std::abs(std::log2(entrants_[e].config.num_splits()) - wanted); };
+      auto [found, inserted] = coarse.emplace(shape_of(entrants_[i].config), i);
+      if (!inserted && distance(i) < distance(found->second)) found->second = i;
+    }
+    Indices group;
+    for (size_t i : order) {
+      bool chosen = entrants_[i].is_default || entrants_[i].is_incumbent || coarse.at(shape_of(entrants_[i].config)) == i;
+      if (chosen) group.push_back(i);
+    }
+    heat(group);
+    if (result_.interrupted) return;
+
+    Indices ranked;
+    for (size_t i : group)
+      if (measured(i)) ranked.push_back(i);
+    std::sort(ranked.begin(), ranked.end(), [&](size_t a, size_t b) { return median(lane(a).samples) < median(lane(b).samples); });
+    std::vector<KernelConfig> shapes;
+    for (size_t i : ranked) {
+      KernelConfig shape = shape_of(entrants_[i].config);
+      if (std::find(shapes.begin(), shapes.end(), shape) == shapes.end()) shapes.push_back(shape);
+      if (shapes.size() == kBestShapes) break;
+    }
+    Indices fine;
+    for (size_t i : order)
+      if (std::find(shapes.begin(), shapes.end(), shape_of(entrants_[i].config)) != shapes.end()) fine.push_back(i);
+    heat(fine);
+  }
+
+  // Time that the final rounds will take.
+  double reserve_s() const { return 3.0 * policy_.final_rounds * slowest_racing_s(); }
+
+  double slowest_racing_s() const {
+    auto best = fastest(racing());
+    if (!best || slowest_sample_s_ == 0) return 0;
+    // A sample's cost follows its time; the slowest seen belongs to the slowest lane.
+    double slowest_us = 0;
+    for (const Lane& at : result_.lanes)
+      for (double us : at.samples) slowest_us = std::max(slowest_us, us);
+    return slowest_sample_s_ * median(result_.lanes[*best].samples) / slowest_us;
+  }
+
+  // Every participant once, starting with another one each time so that no place in the order is favoured. times_[i][r] is NaN where
+  // entrant i took no part in round r.
+  void round(const Indices& participants, std::vector<std::vector<double>>& times) {
+    for (auto& row : times) row.push_back(std::numeric_limits<double>::quiet_NaN());
+    size_t count = participants.size();
+    for (size_t k = 0; k < count; ++k) {
+      size_t i = participants[(k + times.front().size()) % count];
+      if (auto us = sample(i)) times[i].back() = *us;
+    }
+    ++result_.rounds;
+  }
+
+  static std::vector<double> paired_ratios(const std::vector<double>& a, const std::vector<double>& b) {
+    std::vector<double> ratios;
+    for (size_t r = 0; r < a.size(); ++r)
+      if (std::isfinite(a[r]) && std::isfinite(b[r])) ratios.push_back(a[r] / b[r]);
+    return ratios;
+  }
+
+  // The entrant with the lowest median over the interleaved rounds.
+  std::optional<size_t> leader() const {
+    std::optional<size_t> best;
+    double best_us = std::numeric_limits<double>::infinity();
+    for (size_t i : racing()) {
+      std::vector<double> own = paired_own(i);
+      double us = own.empty() ? median(result_.lanes[i].samples) : median(own);
+      if (us < best_us) best = i, best_us = us;
+    }
+    return best;
+  }
+
+  std::vector<double> paired_own(size_t i) const {
+    std::vector<double> own;
+    for (double us : times_[i])
+      if (std::isfinite(us)) own.push_back(us);
+    return own;
+  }
+
+  void rounds() {
+    times_.assign(entrants_.size(), {});
+    int next_look = policy_.min_rounds;
+    for (int done = 0; done < policy_.max_rounds; ++done) {
+      Indices alive = racing();
+      if (alive.size() <= 1 || hooks_.seconds_left() <= reserve_s()) return;
+      if (stop_requested()) return;
+      round(alive, times_);
+      if (done + 1 < next_look) continue;
+      // Looks grow apart: each one is a chance to drop somebody by accident.
+      next_look = done + 1 + std::max(1, (done + 1) / 2);
+      if (!drop_worse()) return;
+    }
+  }
+
+  // Drops who is worse than the leader; false when all left are known well enough.
+  bool drop_worse() {
+    auto anchor = leader();
+    if (!anchor) return false;
+    bool open = false;
+    for (size_t i : racing()) {
+      if (i == *anchor) continue;
+      std::vector<double> ratios = paired_ratios(times_[i], times_[*anchor]);
+      if (!interval_exists(static_cast<int>(ratios.size()), kConfidence)) {
+        open = true;
+        continue;
+      }
+      Interval interval = median_interval(ratios, kConfidence);
+      if (interval.low > 1 && median(ratios) > 1 + policy_.tie_band())
+        lane(i).standing = Standing::worse;
+      else if (interval.half_width() > policy_.tie_band() / 2)
+        open = true;
+    }
+    return open;
+  }
+
+  Indices tied_with(size_t anchor) const {
+    Indices tied;
+    for (size_t i : racing()) {
+      std::vector<double> ratios = paired_ratios(times_[i], times_[anchor]);
+      double ratio = 1, half_width = 0;
+      if (i != anchor) {
+        if (ratios.empty()) {
+          ratio = median(result_.lanes[i].samples) / median(result_.lanes[anchor].samples);
+        } else {
+          ratio = median(ratios);
+          half_width = median_interval(ratios, kConfidence).half_width();
+        }
+      }
+      if (ratio - 1 <= std::max(policy_.tie_band(), half_width)) tied.push_back(i);
+    }
+    return tied;
+  }
+
+  std::optional<size_t> default_lane() const {
+    for (size_t i = 0; i < entrants_.size(); ++i)
+      if (entrants_[i].is_default && measured(i)) return i;
+    return std::nullopt;
+  }
+
+  // Best measured lane but `pick`.
+  std::optional<size_t> second_to(size_t pick) const {
+    Indices others;
+    for (size_t i : racing())
+      if (i != pick) others.push_back(i);
+    if (auto second = fastest(others)) return second;
+    for (size_t i = 0; i < entrants_.size(); ++i)
+      if (i != pick && measured(i)) others.push_back(i);
+    return fastest(others);
+  }
+
+  // All left failed: those that were dropped for their time are candidates again.
+  void revive() {
+    if (!racing().empty()) return;
+    for (Lane& at : result_.lanes)
+      if (at.standing == Standing::slow || at.standing == Standing::worse) at.standing = Standing::racing;
+  }
+
+  void decide() {
+    for (;;) {
+      revive();
+      auto anchor = leader();
+      if (!anchor) return;
+      Indices tied = tied_with(*anchor);
+      size_t pick = *std::min_element(tied.begin(), tied.end(),
+                                      [&](size_t a, size_t b) { return preferred(entrants_[a], entrants_[b]); });
+      Indices finalists{pick};
+      for (auto other : {default_lane(), second_to(pick)})
+        if (other && std::find(finalists.begin(), finalists.end(), *other) == finalists.end()) finalists.push_back(*other);
+
+      std::vector<std::vector<double>> fresh(entrants_.size());
+      for (int k = 0; k < policy_.final_rounds; ++k) {
+        if (stop_requested()) return;
+        round(finalists, fresh);
+      }
+      if (lane(pick).standing == Standing::failed) continue;  // it left the race: decide among the others
+      result_.tied = static_cast<int>(tied.size());
+      finish(pick, fresh);
+      return;
+    }
+  }
+
+  static std::vector<double> finite(const std::vector<double>& row) {
+    std::vector<double> values;
+    for (double us : row)
+      if (std::isfinite(us)) values.push_back(us);
+    return values;
+  }
+
+  void finish(size_t pick, const std::vector<std::vector<double>>& fresh) {
+    auto fallback = default_lane();
+    size_t winner = pick;
+    if (!fallback) {
+      result_.reason = "the default is not a valid candidate";
+    } else if (pick == *fallback) {
+      result_.reason = "no gain over the default";
+    } else {
+      // Ratio of times default / pick - 1 is the speed gained.
+      std::vector<double> ratios = paired_ratios(fresh[pick], fresh[*fallback]);
+      Interval interval = median_interval(ratios, kWinConfidence);
+      double gain = 1 - median(ratios);
+      bool certain = interval_exists(static_cast<int>(ratios.size()), kWinConfidence) && interval.high < 1;
+      if (gain >= policy_.min_gain() && certain) {
+        result_.reason = fmt::format("{:.1f} % less time than the default", 100 * gain);
+      } else {
+        winner = *fallback;
+        result_.reason = "no gain over the default";
+      }
+    }
+    std::vector<double> own = finite(fresh[winner]);
+    Interval interval = median_interval(own, kConfidence);
+    result_.winner = winner;
+    result_.median_us = median(own);
+    result_.ci_low_us = interval.low;
+    result_.ci_high_us = interval.high;
+    result_.samples = static_cast<int>(own.size());
+    if (fallback) result_.default_us = median(finite(fresh[*fallback]));
+    if (auto second = second_to(winner)) {
+      result_.runner_up = second;
+      std::vector<double> seen = finite(fresh[*second]);
+      result_.runner_up_us = median(seen.empty() ? lane(*second).samples : seen);
+    }
+  }
+
+  const MeasurePolicy& policy_;
+  const std::vector<Entrant>& entrants_;
+  const RaceHooks& hooks_;
+  RaceResult result_;
+  std::vector<std::vector<double>> times_;  // of the interleaved rounds, [entrant][round]
+  double slowest_sample_s_ = 0, slowest_admit_s_ = 0;
+};
+
+}  // namespace
+
+const char* name_of(Standing standing) {
+  switch (standing) {
+    case Standing::racing: return "racing";
+    case Standing::slow: return "slow";
+    case Standing::worse: return "worse";
+    case Standing::failed: return "failed";
+    case Standing::not_reached: return "not reached";
+  }
+  return "?";
+}
+
+bool preferred(const Entrant& a, const Entrant& b) {
+  auto order = [](const Entrant& e) { return std::make_tuple(!e.is_incumbent, e.config.num_splits(), e.shared_bytes, e.config.canonical_json()); };
+  return order(a) < order(b);
+}
+
+RaceResult run_race(const MeasurePolicy& policy, const std::vector<Entrant>& entrants, const RaceHooks& hooks) {
+  return Race(policy, entrants, hooks).run();
+}
+
+}  // namespace pagetune

@@ -1,0 +1,66 @@
+// A tuning session: from a work list to winners in the store.
+#pragma once
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cache_db/store.hpp"
+#include "tuner/policy.hpp"
+#include "tuner/workbench.hpp"
+#include "tuner/worklist.hpp"
+
+namespace pagetune {
+
+struct Progress {
+  size_t work = 0, works = 0;   // index of the running work among those to do
+  std::string what;             // "bucket 8x8192: compiling 24 kernels"
+  double eta_s = 0;             // until the session ends; at most what is left of the budget
+};
+
+// Where a session runs.
+struct SessionContext {
+  Target target;
+  Environment environment;
+  Store* store = nullptr;
+  std::function<std::unique_ptr<Workbench>(const AttentionSpec&)> workbench;
+  std::function<double()> now_s;        // steady clock, seconds
+  std::function<bool()> interrupted;    // the user wants to stop: the running round is finished
+  std::function<void(const Progress&)> progress;
+};
+
+struct SessionOptions {
+  double budget_s = 180;
+  bool retune = false;  // also what is in the store already
+  MeasurePolicy policy;
+  std::string id;       // recorded with each winner
+};
+
+enum class Outcome : unsigned char { tuned, stored_before, failed, not_reached };
+const char* name_of(Outcome);
+
+struct WorkResult {
+  Work work;
+  Outcome outcome = Outcome::not_reached;
+  std::optional<Winner> winner;        // of tuned and stored_before
+  std::string message;                 // why not, one sentence
+  int candidates = 0, timed = 0;       // after pruning; of them with a time
+  std::vector<std::pair<std::string, int>> rejected;  // reason -> how many, before and in the race
+};
+
+struct SessionReport {
+  std::vector<WorkResult> works;       // in the order of the work list
+  std::vector<std::string> wrong;      // candidates with a wrong result, one sentence each: they are blocked
+  bool interrupted = false;
+  int count(Outcome) const;
+};
+
+SessionReport run_session(const SessionContext&, const SessionOptions&, const std::vector<Work>&);
+
+// Does a stored winner answer for the same measurement as this build and policy would make?
+bool is_current(const Winner&, const AttentionSpec&, const Target&, const MeasurePolicy&);
+// The stored winner of a work that is_current(), if any.
+std::optional<Winner> current_winner(const Store&, const std::string& env_key, const Work&, const Target&, const MeasurePolicy&);
+
+}  // namespace pagetune

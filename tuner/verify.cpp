@@ -1,0 +1,61 @@
+#include "tuner/verify.hpp"
+
+#include <algorithm>
+
+namespace pagetune {
+
+struct Verifier::Case {
+  Case(Device& device, ProblemShape shape) : host(std::move(shape)), expected(reference(host.spec(), host.params())), on_device(device, host) {}
+  HostProblem host;
+  Reference expected;
+  DeviceProblem on_device;
+};
+
+Verifier::Verifier(Device& device, const AttentionSpec& spec) {
+  // Around every power of two that a tile, a warp's unit or a page can be, each side by one; a padding row at either end.
+  std::vector<int> lens = {0, 1, 2};
+  for (int edge : {8, 16, 32, 64, 128, 256}) lens.insert(lens.end(), {edge - 1, edge, edge + 1});
+  constexpr int kPageLimit = 2048;  // larger pages are met in part; filling them would only cost time
+  if (spec.page_size <= kPageLimit) lens.insert(lens.end(), {spec.page_size - 1, spec.page_size, spec.page_size + 1, 2 * spec.page_size + 3});
+  lens.insert(lens.end(), {1531, 0});
+  ProblemShape ragged{.spec = spec, .lens = std::move(lens), .seed = 0x5EED1};
+  cases_.push_back(std::make_unique<Case>(device, std::move(ragged)));
+
+  // Strides that no dense array has, and holes in the table; lengths of an even share that ends within a tile.
+  ProblemShape holes{.spec = spec, .lens = {333, 5, 0, 700}, .placement = Placement::padded, .seed = 0x5EED2};
+  holes.absent = spec.checked ? 0 : 0.25;
+  const int64_t row = int64_t{spec.q_heads + 2 * spec.kv_heads} * spec.head_dim_k;  // q as a slice of a fused QKV projection
+  holes.q_stride_seq = row;
+  holes.out_stride_seq = int64_t{spec.q_heads} * spec.head_dim_v + 64;
+  cases_.push_back(std::make_unique<Case>(device, std::move(holes)));
+}
+
+Verifier::~Verifier() = default;
+
+Check Verifier::check(const Module& module, int num_splits) const {
+  Check worst;
+  for (const auto& problem : cases_) {
+    problem->on_device.run(module, num_splits);
+    Check check = problem->on_device.check(problem->expected);
+    const Outputs first = problem->on_device.outputs();
+    problem->on_device.run(module, num_splits);
+    if (check.ok && !(problem->on_device.outputs() == first)) {
+      check.ok = false;
+      check.what = "a second run on the same input gave other bits";
+    }
+    worst.error = std::max(worst.error, check.error);
+    worst.max_abs = std::max(worst.max_abs, check.max_abs);
+    worst.lse_max_abs = std::max(worst.lse_max_abs, check.lse_max_abs);
+    if (worst.ok && !check.ok) {
+      worst.ok = false;
+      worst.what = check.what;
+    }
+  }
+  return worst;
+}
+
+Check verify(Device& device, const Module& module, const AttentionSpec& spec, int num_splits) {
+  return Verifier(device, spec).check(module, num_splits);
+}
+
+}  // namespace pagetune

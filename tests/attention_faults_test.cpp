@@ -1,4 +1,5 @@
 // Inputs cut down from faults that users of paged-attention kernels reported in public; the tag in a name is that of the kind.
+#include <algorithm>
 #include <cmath>
 
 #include "attention_support.hpp"
@@ -12,12 +13,10 @@ class Faults : public DeviceTest {
  protected:
   // K = 0, q = 1, V[t] = value(t): out is the mean over the attended positions, LSE the logarithm of their number.
   template <class Value>
-  HostProblem mean_probe(ProblemShape shape, Value value) {
-    HostProblem problem(std::move(shape));
+  void fill_mean_probe(HostProblem& problem, Value value) {
     problem.fill_q([](int, int, int) { return 1; });
     problem.fill_k([](int64_t, int, int, int) { return 0; });
     problem.fill_v([&](int64_t position, int, int, int) { return static_cast<double>(value(position)); });
-    return problem;
   }
   void expect_empty(const AttentionSpec& spec, const Outputs& outputs, int sequence) {
     for (int h = 0; h < spec.q_heads; ++h) {
@@ -233,14 +232,16 @@ TEST_F(Faults, EveryLengthFrom128To227_B106) {
 // Every split reads the same prefix, or the remainder is dropped.
 TEST_F(Faults, TenTokensOverFourSplits_B107) {
   const AttentionSpec spec = decode_spec(1, 1, 64, 1);
-  const HostProblem problem = mean_probe({.spec = spec, .lens = {10}}, [](int64_t t) { return t; });
+  HostProblem problem({.spec = spec, .lens = {10}});
+  fill_mean_probe(problem, [](int64_t t) { return t; });
   expect_right(device(), problem);
   EXPECT_EQ(out_at(spec, outputs_of(device(), problem, 2, 4), 0, 0, 0), 4.5);
 }
 
 TEST_F(Faults, LseIsNaturalLogarithm_B109) {
   const AttentionSpec spec = decode_spec(2, 1, 64, 16);
-  const HostProblem problem = mean_probe({.spec = spec, .lens = {4}}, [](int64_t t) { return t; });
+  HostProblem problem({.spec = spec, .lens = {4}});
+  fill_mean_probe(problem, [](int64_t t) { return t; });
   EXPECT_NEAR(expect_right(device(), problem).lse[1], 1.386294F, 1e-5);
 }
 
@@ -264,7 +265,8 @@ TEST_F(Faults, OnePassOverLongSequences_B122) {
 TEST_F(Faults, ManyEqualLogits_B121) {
   const AttentionSpec spec = decode_spec(2, 1, 64, 16);
   for (const int len : {512, 4096, 131072}) {
-    const HostProblem problem = mean_probe({.spec = spec, .lens = {len}}, [len](int64_t t) { return t < len / 2 ? 0 : 1; });
+    HostProblem problem({.spec = spec, .lens = {len}});
+    fill_mean_probe(problem, [len](int64_t t) { return t < len / 2 ? 0 : 1; });
     EXPECT_EQ(out_at(spec, expect_right(device(), problem), 0, 0, 0), 0.5) << len;
   }
 }

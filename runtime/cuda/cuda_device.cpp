@@ -195,6 +195,8 @@ class CudaDevice final : public Device {
   void upload(void* device, const void* host, size_t bytes) override {
     const ContextScope scope(context_);
     driver().check(driver().copy_to_device(device_pointer(device), host, bytes), "copying to the device");
+    // From pageable memory the call returns once the bytes are staged; stream_ does not wait for the default stream's copy by itself.
+    driver().check(driver().stream_synchronize(nullptr), "waiting for a copy");
   }
   void download(void* host, const void* device, size_t bytes) override {
     const ContextScope scope(context_);

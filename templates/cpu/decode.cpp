@@ -89,12 +89,17 @@ template <int lanes> PT_INLINE void run_item(const pt_decode_params& params, con
   int first_head = kv_head * spec_group_size + first_row;
 
   load_queries(params, state, sequence, first_head, heads);
-  int last_tile = shares.tiles - share * shares.per_share < shares.per_share ? shares.tiles : (share + 1) * shares.per_share;
-  for (int tile = share * shares.per_share; tile < last_tile; ++tile) {
-    int first_token = tile * config_tile_kv;
-    bool visible = find_rows(params, state.rows, sequence, kv_head, first_token, shares.len);
-    if (!visible) continue;
-    attend_tile<lanes>(state, heads, params.scale_log2);
+  int first_tile = share * shares.per_share;
+  int last_tile = shares.tiles - first_tile < shares.per_share ? shares.tiles : first_tile + shares.per_share;
+  const auto look_up = [&](int tile) __attribute__((always_inline)) {
+    find_rows(params, state.rows[tile & 1], sequence, kv_head, tile * config_tile_kv, shares.len);
+  };
+  if (first_tile < last_tile) look_up(first_tile);
+  for (int tile = first_tile; tile < last_tile; ++tile) {
+    bool more = tile + 1 < last_tile;
+    if (more) look_up(tile + 1);
+    const Rows& rows = state.rows[tile & 1];
+    if (rows.any) attend_tile<lanes>(state, rows, state.rows[more ? (tile + 1) & 1 : tile & 1], heads, params.scale_log2);
   }
   if (shares.used == 1) {
     write_output(params, state, sequence, first_head, heads);

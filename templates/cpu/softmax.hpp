@@ -10,13 +10,13 @@ struct State {
   alignas(64) float max[kMaxHeads];               // base-2 logits
   alignas(64) float sum[kMaxHeads];
   alignas(64) float rescale[kMaxHeads];           // of what was accumulated before this tile
-  Rows rows;
+  Rows rows[2];  // of this tile and of the next one
 
-  static int row_stride() { return (spec_head_dim + 15) / 16 * 16; }
-  float* q_row(int head) { return q + head * row_stride(); }
-  float* out_row(int head) { return out + head * row_stride(); }
-  const float* out_row(int head) const { return out + head * row_stride(); }
-  float* score_row(int head) { return score + head * config_tile_kv; }
+  PT_INLINE int row_stride() { return (spec_head_dim + 15) / 16 * 16; }
+  __attribute__((always_inline)) float* q_row(int head) { return q + head * row_stride(); }
+  __attribute__((always_inline)) float* out_row(int head) { return out + head * row_stride(); }
+  __attribute__((always_inline)) const float* out_row(int head) const { return out + head * row_stride(); }
+  __attribute__((always_inline)) float* score_row(int head) { return score + head * config_tile_kv; }
 };
 
 PT_INLINE float log2_sum(float max, float sum) { return sum == 0.0f ? -kInfinity : max + __builtin_log2f(sum); }
@@ -47,17 +47,20 @@ template <int lanes> PT_INLINE Floats<lanes> load_keys(const Byte* row, int dim)
 }
 
 // q . k for `heads` heads from `first_head` and all tokens of the tile, lanes / heads tokens at a time: as many accumulators as lanes.
-template <int lanes, int heads> static void score_heads(State& state, int first_head) {
+// The first heads also fetch the next tile, a few rows at a time: all at once would fill the line buffers.
+template <int lanes, int heads> static void score_heads(State& state, const Rows& rows, const Rows& next, int first_head) {
   constexpr int tokens = lanes / heads;
   static_assert(tokens >= 1);
   for (int t = 0; t < config_tile_kv; t += tokens) {
+    if (first_head == 0)
+      for (int i = 0; i < tokens; ++i) prefetch_rows(next, t + i);
     Floats<lanes> sum[lanes];
 #pragma clang loop unroll(full)
     for (int i = 0; i < lanes; ++i) sum[i] = 0.0f;
     for (int d = 0; d < spec_head_dim; d += lanes) {
       Floats<lanes> k[tokens];
 #pragma clang loop unroll(full)
-      for (int i = 0; i < tokens; ++i) k[i] = load_keys<lanes>(state.rows.k[t + i], d);
+      for (int i = 0; i < tokens; ++i) k[i] = load_keys<lanes>(rows.k[t + i], d);
 #pragma clang loop unroll(full)
       for (int h = 0; h < heads; ++h) {
         Floats<lanes> q = load_floats<lanes>(state.q_row(first_head + h) + d);
@@ -76,13 +79,13 @@ template <int lanes, int heads> static void score_heads(State& state, int first_
 
 // Scores to weights. A masked score becomes -inf by a select, so nothing that its row's memory holds can pass; a row that has seen no
 // key keeps max = -inf and sum = 0.
-template <int lanes> static void weigh_tile(State& state, int heads, float scale_log2) {
+template <int lanes> static void weigh_tile(State& state, const Rows& rows, int heads, float scale_log2) {
   alignas(64) float base[kMaxHeads];
   for (int h = 0; h < heads; ++h) {
     float* score = state.score_row(h);
     Floats<lanes> top = -kInfinity;
     for (int t = 0; t < config_tile_kv; t += lanes) {
-      Ints<lanes> visible = load_raw<Ints<lanes>>(state.rows.visible + t);
+      Ints<lanes> visible = load_raw<Ints<lanes>>(rows.visible + t);
       Floats<lanes> s = visible != 0 ? load_floats<lanes>(score + t) * scale_log2 : Floats<lanes>(-kInfinity);
       store_floats<lanes>(score + t, s);
       top = larger<lanes>(top, s);
@@ -111,7 +114,7 @@ template <int lanes> static void weigh_tile(State& state, int heads, float scale
 }
 
 // out = out * rescale + weights . V for `heads` heads and columns [dim, dim + lanes * chunks).
-template <int lanes, int heads, int chunks> static void accumulate_columns(State& state, int first_head, int dim) {
+template <int lanes, int heads, int chunks> static void accumulate_columns(State& state, const Rows& rows, int first_head, int dim) {
   Floats<lanes> sum[heads][chunks];
 #pragma clang loop unroll(full)
   for (int h = 0; h < heads; ++h) {
@@ -120,7 +123,7 @@ template <int lanes, int heads, int chunks> static void accumulate_columns(State
       sum[h][c] = load_floats<lanes>(state.out_row(first_head + h) + dim + c * lanes) * state.rescale[first_head + h];
   }
   for (int t = 0; t < config_tile_kv; ++t) {
-    const Byte* row = state.rows.v[t];
+    const Byte* row = rows.v[t];
     Floats<lanes> v[chunks];
 #pragma clang loop unroll(full)
     for (int c = 0; c < chunks; ++c) v[c] = load_row<lanes>(row, dim + c * lanes);
@@ -139,25 +142,25 @@ template <int lanes, int heads, int chunks> static void accumulate_columns(State
 }
 
 // All columns, in the widest steps that keep heads * chunks accumulators in registers.
-template <int lanes, int heads> PT_INLINE void accumulate_heads(State& state, int first_head) {
+template <int lanes, int heads> PT_INLINE void accumulate_heads(State& state, const Rows& rows, int first_head) {
   constexpr int widest = heads == 4 ? lanes / 4 : (lanes < 8 ? lanes / 2 : 4);
   int d = 0;
   if constexpr (widest >= 4)
-    for (; d + 4 * lanes <= spec_head_dim; d += 4 * lanes) accumulate_columns<lanes, heads, 4>(state, first_head, d);
+    for (; d + 4 * lanes <= spec_head_dim; d += 4 * lanes) accumulate_columns<lanes, heads, 4>(state, rows, first_head, d);
   if constexpr (widest >= 2)
-    for (; d + 2 * lanes <= spec_head_dim; d += 2 * lanes) accumulate_columns<lanes, heads, 2>(state, first_head, d);
-  for (; d + lanes <= spec_head_dim; d += lanes) accumulate_columns<lanes, heads, 1>(state, first_head, d);
+    for (; d + 2 * lanes <= spec_head_dim; d += 2 * lanes) accumulate_columns<lanes, heads, 2>(state, rows, first_head, d);
+  for (; d + lanes <= spec_head_dim; d += lanes) accumulate_columns<lanes, heads, 1>(state, rows, first_head, d);
   if constexpr (lanes == 16)
-    if (d < spec_head_dim) accumulate_columns<8, heads, 1>(state, first_head, d);
+    if (d < spec_head_dim) accumulate_columns<8, heads, 1>(state, rows, first_head, d);
 }
 
-template <int lanes> PT_INLINE void attend_tile(State& state, int heads, float scale_log2) {
+template <int lanes> PT_INLINE void attend_tile(State& state, const Rows& rows, const Rows& next, int heads, float scale_log2) {
   int h = 0;
-  for (; h + 4 <= heads; h += 4) score_heads<lanes, 4>(state, h);
-  if (heads & 2) score_heads<lanes, 2>(state, heads & ~3);
-  if (heads & 1) score_heads<lanes, 1>(state, heads & ~1);
-  weigh_tile<lanes>(state, heads, scale_log2);
-  for (h = 0; h + 4 <= heads; h += 4) accumulate_heads<lanes, 4>(state, h);
-  if (heads & 2) accumulate_heads<lanes, 2>(state, heads & ~3);
-  if (heads & 1) accumulate_heads<lanes, 1>(state, heads & ~1);
+  for (; h + 4 <= heads; h += 4) score_heads<lanes, 4>(state, rows, next, h);
+  if (heads & 2) score_heads<lanes, 2>(state, rows, next, heads & ~3);
+  if (heads & 1) score_heads<lanes, 1>(state, rows, next, heads & ~1);
+  weigh_tile<lanes>(state, rows, heads, scale_log2);
+  for (h = 0; h + 4 <= heads; h += 4) accumulate_heads<lanes, 4>(state, rows, h);
+  if (heads & 2) accumulate_heads<lanes, 2>(state, rows, heads & ~3);
+  if (heads & 1) accumulate_heads<lanes, 1>(state, rows, heads & ~1);
 }

@@ -118,6 +118,13 @@ TEST(StoreProcesses, AForkedChildUsesAConnectionOfItsOwn) {
   put(*store, parents);
   std::string said = in_child([&]() -> std::string {
     if (store->all_winners().size() != 1) return "the child does not see the parent's row";
+    auto descriptors = [&] {  // of winners.db: the parent's, which stays as it is, and the child's
+      int count = 0;
+      std::error_code gone;
+      for (const auto& fd : std::filesystem::directory_iterator("/proc/self/fd")) count += std::filesystem::read_symlink(fd, gone) == dir / "winners.db";
+      return count;
+    };
+    if (descriptors() != 2) return "the child works on the parent's connection, or has closed it";
     put(*store, childs);
     store->get_or_compile(sample_binary("c").key, [] { return sample_binary("c"); });
     store.reset();

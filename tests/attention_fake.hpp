@@ -83,7 +83,6 @@ struct Defects {
   bool ignores_absent = false;       // takes id -1 for page 0
   bool leaves_pad_rows = false;      // returns early for length 0
   bool drops_last_token = false;
-  bool int32_offsets = false;
   bool lse_base_two = false;
   bool adds_mask = false;            // multiplies hidden values by a probability of 0
 };
@@ -107,8 +106,7 @@ inline FakeModule::Body plain_kernel(const AttentionSpec& spec, Defects defects 
           if (id < 0 && defects.ignores_absent) id = 0;
           if (id < 0 || id >= p.num_pages) continue;
           const auto offset = [&](long long page, long long token, long long head) {
-            const long long at = id * page + j % spec.page_size * token + h / spec.group_size() * head;
-            return defects.int32_offsets ? static_cast<long long>(static_cast<int>(at) & 0x7FFFFFFF) : at;
+            return id * page + j % spec.page_size * token + h / spec.group_size() * head;
           };
           const long long k = offset(p.k_stride_page, p.k_stride_token, p.k_stride_head);
           const long long v = offset(p.v_stride_page, p.v_stride_token, p.v_stride_head);

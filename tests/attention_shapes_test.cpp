@@ -72,8 +72,10 @@ TEST_F(Shapes, AsManyHeadsAsTokensInAPage) {
 
 // Faults: strides of q and out taken for dense; a vector store that runs into the gap between two rows.
 TEST_F(Shapes, QueryFromAFusedProjectionAndStridedOutput) {
-  for (const int dim : {64, 72, 256}) {
-    const AttentionSpec spec = decode_spec(6, 2, dim, 16);
+  const std::vector<AttentionSpec> specs = {decode_spec(6, 2, 64, 16), decode_spec(6, 2, 72, 16), decode_spec(6, 2, 256, 16)};
+  build_all(device(), specs);
+  for (const AttentionSpec& spec : specs) {
+    const int dim = spec.head_dim_k;
     ProblemShape shape{.spec = spec, .lens = {17, 0, 5, 100}};
     shape.q_stride_seq = int64_t{6 + 2 * 2} * dim;
     shape.out_stride_seq = int64_t{6} * dim + 40;

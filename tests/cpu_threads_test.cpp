@@ -27,7 +27,7 @@ class OverVariants : public testing::TestWithParam<int> {
 };
 INSTANTIATE_TEST_SUITE_P(Variants, OverVariants, testing::Values(1, 2));
 
-// Fault: an item done twice or never, or sums that depend on how the items are cut.
+// Fault: an item that no thread does, or sums that depend on how the items are cut.
 TEST_P(OverVariants, BitsDoNotDependOnTheNumberOfThreads) {
   const Shape shape = uneven(GetParam());
   Problem problem(shape, 9, 8);

@@ -45,7 +45,9 @@ std::vector<Measured> measure_decode(Device& device, Store& store, const DecodeC
     results.push_back({configs[i], 0, 0, problem.kv_bytes(), check.error, check.ok, check.what});
     if (!check.ok) continue;
     lanes[i].recording = device.record(
-        [&](void* stream) { problem.enqueue(*lanes[i].module, configs[i].num_splits(), policy.launches_per_sample, stream); });
+        [&problem, kernel = lanes[i].module, splits = configs[i].num_splits(), launches = policy.launches_per_sample](void* stream) {
+          problem.enqueue(*kernel, splits, launches, stream);  // the CPU keeps this function: nothing of the loop by reference
+        });
     // By time: an idle GPU runs at a fifth of its clock.
     auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(policy.warmup_ms);
     do lanes[i].recording->replay_us();

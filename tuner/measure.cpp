@@ -54,7 +54,7 @@ class DeviceWorkbench final : public Workbench {
     if (!recording) {
       const Module& kernel = module(config);
       recording = device_.record(
-          [&](void* stream) { problem_->enqueue(kernel, config.num_splits(), policy_.launches_per_sample, stream); });
+          [this, &kernel, splits = config.num_splits()](void* stream) { problem_->enqueue(kernel, splits, policy_.launches_per_sample, stream); });
       recording->replay_us();  // the first replay uploads the graph and the code
       warm_up(*recording);
     }

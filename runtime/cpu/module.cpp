@@ -5,7 +5,8 @@
 namespace pagetune {
 namespace {
 
-// Tokens of one KV head that make waking another thread worth it: a wake-up takes 5 to 50 µs, a token of head dim 128 about 20 ns.
+// Tokens of one KV head that make waking another thread worth it: a wake-up takes some 5 to 50 µs (typical of Linux), a token about 27 ns
+// (measured: Zen 4, group of 4, head dim 128, bf16, in cache).
 constexpr long long kTokensPerWorker = 1024;
 
 struct Call {

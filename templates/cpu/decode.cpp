@@ -30,7 +30,8 @@ PT_INLINE Shares shares_of(const pt_decode_params& params, int sequence) {
   return {len, tiles, per_share, used};
 }
 
-// Tokens that a share walks, plus what starting an item costs in tokens (measured: a head dim of 128 takes about 30).
+// Tokens that a share walks, plus what an item costs beside them, in tokens: reading q and writing out is about the work of one tile (an
+// estimate; it only balances the workers).
 constexpr long long kItemTokens = 32;
 PT_INLINE long long item_cost(const Shares& shares) {
   return static_cast<long long>(shares.per_share) * config_tile_kv + kItemTokens;

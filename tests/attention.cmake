@@ -9,6 +9,7 @@ target_link_libraries(attention_support PUBLIC pagetune_tuner GTest::gtest)
 
 # One program per theme, run once for the CPU and once for the first GPU; without a GPU the second run is skipped and says why.
 foreach(theme shapes faults addresses kernel)
+  set_property(GLOBAL APPEND PROPERTY PAGETUNE_GPU_TESTS attention_${theme}_test)
   pagetune_test(attention_${theme}_test ${here}/attention_${theme}_test.cpp LIBS attention_support)
   if(PAGETUNE_CPU_BACKEND)
     set_property(TEST attention_${theme}_test APPEND PROPERTY ENVIRONMENT PAGETUNE_TEST_DEVICE=cpu)

@@ -166,7 +166,8 @@ struct Meeting {
   }
 };
 
-extern "C" __global__ void __launch_bounds__(kThreads) pt_decode(const __grid_constant__ pt_decode_params p) {
+// One CTA a multiprocessor is enough for the bound: without it ptxas aims at 96 or 168 registers and spills a word or two to get there.
+extern "C" __global__ void __launch_bounds__(kThreads, 1) pt_decode(const __grid_constant__ pt_decode_params p) {
   extern __shared__ __align__(16) unsigned char shared[];
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   const u32 x = blockIdx.x;

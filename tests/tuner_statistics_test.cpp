@@ -57,7 +57,7 @@ TEST(Policy, EveryFieldChangesTheHash) {
   MeasurePolicy base;
   EXPECT_EQ(base.hash(), MeasurePolicy{}.hash());
   EXPECT_EQ(base.hash().size(), 64u);
-  int MeasurePolicy::* const fields[] = {&MeasurePolicy::launches_per_sample, &MeasurePolicy::rotation_l2, &MeasurePolicy::warmup_ms,
+  int MeasurePolicy::* const fields[] = {&MeasurePolicy::launches_per_sample, &MeasurePolicy::most_launches,  &MeasurePolicy::rotation_l2,  &MeasurePolicy::warmup_ms,
                                          &MeasurePolicy::first_samples,       &MeasurePolicy::drop_permille, &MeasurePolicy::min_rounds,
                                          &MeasurePolicy::max_rounds,          &MeasurePolicy::final_rounds, &MeasurePolicy::tie_permille,
                                          &MeasurePolicy::gain_permille};
@@ -71,7 +71,16 @@ TEST(Policy, EveryFieldChangesTheHash) {
 
 // Fault: an odd chain leaves q in the buffer that the first launch does not read, so a replay is no longer one dependent chain.
 TEST(Policy, ChainsAreEven) {
-  for (Backend backend : {Backend::cuda, Backend::cpu}) EXPECT_EQ(MeasurePolicy::for_backend(backend).launches_per_sample % 2, 0);
+  for (Backend backend : {Backend::cuda, Backend::cpu})
+    for (int sets : {1, 2, 7, 60, 61, 5000}) EXPECT_EQ(MeasurePolicy::for_backend(backend).launches_for(sets) % 2, 0) << sets;
+}
+
+// Fault: a recording shorter than the rotation finds its own pages in the L2 when it is replayed.
+TEST(Policy, ARecordingCoversTheRotation) {
+  const MeasurePolicy policy;
+  EXPECT_EQ(policy.launches_for(1), policy.launches_per_sample);
+  EXPECT_GE(policy.launches_for(61), 61);
+  EXPECT_EQ(policy.launches_for(5000), policy.most_launches);
 }
 
 // Fault: a budget that gives what a work left over to nobody, or more than there is.

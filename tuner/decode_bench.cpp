@@ -39,13 +39,14 @@ std::vector<Measured> measure_decode(Device& device, Store& store, const DecodeC
   };
   std::vector<Measured> results;
   std::vector<Lane> lanes(configs.size());
+  const int launches = policy.launches_for(problem.sets());
   for (size_t i = 0; i < configs.size(); ++i) {
     lanes[i].module = build_module(device, store, cell.spec, configs[i]);
     Check check = problem.check(*lanes[i].module, configs[i].num_splits());
     results.push_back({configs[i], 0, 0, problem.kv_bytes(), check.error, check.ok, check.what});
     if (!check.ok) continue;
     lanes[i].recording = device.record(
-        [&problem, kernel = lanes[i].module, splits = configs[i].num_splits(), launches = policy.launches_per_sample](void* stream) {
+        [&problem, kernel = lanes[i].module, splits = configs[i].num_splits(), launches](void* stream) {
           problem.enqueue(*kernel, splits, launches, stream);  // the CPU keeps this function: nothing of the loop by reference
         });
     // By time: an idle GPU runs at a fifth of its clock.
@@ -56,7 +57,7 @@ std::vector<Measured> measure_decode(Device& device, Store& store, const DecodeC
   constexpr int kReplays = 25;
   for (int k = 0; k < kReplays; ++k)
     for (Lane& lane : lanes)
-      if (lane.recording) lane.samples.push_back(lane.recording->replay_us() / policy.launches_per_sample);
+      if (lane.recording) lane.samples.push_back(lane.recording->replay_us() / launches);
   for (size_t i = 0; i < configs.size(); ++i) {
     if (lanes[i].samples.empty()) continue;
     results[i].median_us = median(lanes[i].samples);

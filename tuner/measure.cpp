@@ -54,14 +54,16 @@ class DeviceWorkbench final : public Workbench {
     if (!recording) {
       const Module& kernel = module(config);
       recording = device_.record(
-          [this, &kernel, splits = config.num_splits()](void* stream) { problem_->enqueue(kernel, splits, policy_.launches_per_sample, stream); });
+          [this, &kernel, splits = config.num_splits()](void* stream) { problem_->enqueue(kernel, splits, launches(), stream); });
       recording->replay_us();  // the first replay uploads the graph and the code
       warm_up(*recording);
     }
-    return recording->replay_us() / policy_.launches_per_sample;
+    return recording->replay_us() / launches();
   }
 
  private:
+  int launches() const { return policy_.launches_for(problem_->sets()); }
+
   const Module& module(const KernelConfig& config) {
     std::lock_guard lock(mutex_);
     return *modules_.at(shape_of(config));

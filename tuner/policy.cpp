@@ -1,5 +1,6 @@
 #include "tuner/policy.hpp"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "codegen/sha256.hpp"
@@ -11,6 +12,7 @@ MeasurePolicy MeasurePolicy::for_backend(Backend backend) {
   if (backend == Backend::cpu) {
     // A CPU launch takes milliseconds and has no launch gap to average out, and a core has no clock to wake.
     policy.launches_per_sample = 4;
+    policy.most_launches = 32;
     policy.rotation_l2 = 2;
     policy.warmup_ms = 0;
     policy.max_rounds = 30;
@@ -18,9 +20,12 @@ MeasurePolicy MeasurePolicy::for_backend(Backend backend) {
   return policy;
 }
 
+int MeasurePolicy::launches_for(int sets) const { return std::max(launches_per_sample, std::min(sets + sets % 2, most_launches)); }
+
 std::string MeasurePolicy::canonical_json() const {
   // nlohmann::json keeps an object's keys sorted.
   return nlohmann::json{{"launches_per_sample", launches_per_sample},
+                        {"most_launches", most_launches},
                         {"rotation_l2", rotation_l2},
                         {"warmup_ms", warmup_ms},
                         {"first_samples", first_samples},

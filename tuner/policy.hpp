@@ -9,6 +9,7 @@ namespace pagetune {
 // Ratios are per mille, so that the canonical JSON holds integers only.
 struct MeasurePolicy {
   int launches_per_sample = 20;  // dependent launches of one recording, as an engine replays them; even, so that the chain closes
+  int most_launches = 128;       // a recording grows up to this so that its launches touch the whole rotation before they come back
   int rotation_l2 = 4;           // distinct KV that a recording touches, in multiples of the L2 cache
   int warmup_ms = 50;            // an idle GPU runs at a fifth of its clock and needs about this long to leave it
   int first_samples = 3;         // of every candidate before the slow ones are dropped
@@ -21,6 +22,8 @@ struct MeasurePolicy {
 
   static MeasurePolicy for_backend(Backend);
 
+  // Launches of one recording over a problem with this many sets of KV: even, so that the chain closes.
+  int launches_for(int sets) const;
   double drop_ratio() const { return drop_permille / 1000.0; }
   double tie_band() const { return tie_permille / 1000.0; }
   double min_gain() const { return gain_permille / 1000.0; }

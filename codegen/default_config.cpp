@@ -14,9 +14,11 @@ namespace pagetune {
 namespace {
 
 constexpr int kHeadsPerCta = 16;           // rows of one MMA tile: BLOCK_SHAPE_Q of decode
-constexpr int kReservedShared = 1024;      // bytes that the driver keeps of each CTA's shared memory
-constexpr int kMaxCtasPerProcessor = 2;    // two CTAs hide each other's prologue and merge; a third adds only partials
 constexpr int kBatchInvariantSplits = 8;   // fills a GPU at batch 2 with 8 KV heads, and costs a large batch little
+
+// H200, 2026-11-29, 32/8 heads, 128 dims: what a split must take off the longest CTA to pay for the merge launch. Batch 8 x 1024 (two
+// splits take off 256 KiB) is faster in one pass, 15.4 against 19.9 us; batch 1 x 1024 (eight take off 448 KiB) is faster split.
+constexpr int64_t kBytesThatPayForAMerge = 320 * 1024;
 
 const std::vector<int>& allowed(const Family& family, const std::string& name) { return family.tuning_params.at(name); }
 
@@ -26,14 +28,19 @@ KernelConfig with_splits(KernelConfig config, int splits) {
   return config;
 }
 
-KernelConfig cuda_shape(const AttentionSpec& spec, const Target& target) {
+// One pass runs several CTAs on a multiprocessor: 4 warps, of which two CTAs fit. Splits are made to run one on each: 8 warps share its
+// tiles, and fewer, longer splits leave less to merge (H200, batch 1 x 8192: 16.6 us with 8 warps and 16 splits, 21.4 with 4 and 48).
+KernelConfig cuda_shape(const AttentionSpec& spec, const Target& target, int variant) {
   const ConfigSpace& space = ConfigSpace::builtin();
-  // Three stages keep two tiles in flight under the one in use; above 128 dims a tile is twice as large and two stages hold as much.
-  const int most_stages = spec.head_dim_k <= 128 ? 3 : 2;
+  // Bytes in flight matter, not stages: a stage more where rows are short or the CTA is small.
+  const int wide = variant == 2 ? 64 : 128;
+  const int most_stages = spec.head_dim_k <= wide ? 3 : 2;
+  const int splits = variant == 2 ? 2 : 1;
   std::string reason;
-  for (int warps : {4, 2, 1}) {
+  for (int warps : {8, 4, 2, 1}) {
+    if (variant == 1 && warps == 8) continue;
     for (int stages = most_stages; stages >= 2; --stages) {
-      KernelConfig config({{"VARIANT", 1}, {"NUM_SPLITS", 1}, {"NUM_WARPS", warps}, {"TILE_KV", 16}, {"NUM_STAGES", stages}});
+      KernelConfig config({{"VARIANT", variant}, {"NUM_SPLITS", splits}, {"NUM_WARPS", warps}, {"TILE_KV", 16}, {"NUM_STAGES", stages}});
       reason = space.refusal(spec, config, target);
       if (reason.empty()) return config;
     }
@@ -57,53 +64,53 @@ KernelConfig cpu_shape(const AttentionSpec& spec, const Target& target) {
   return KernelConfig({{"VARIANT", 1}, {"NUM_SPLITS", 1}, {"VECTOR_BITS", vector_bits}, {"TILE_KV", tile}});
 }
 
-// Independent pieces of work without a split, and how many the device runs at a time.
-struct Load {
-  int64_t pieces = 0;
-  int64_t slots = 0;
-};
-
-Load cuda_load(const AttentionSpec& spec, const Target& target, const KernelConfig& shape, Bucket bucket) {
-  const int64_t head_tiles = (spec.group_size() + kHeadsPerCta - 1) / kHeadsPerCta;
-  const int64_t shared = ConfigSpace::builtin().derived("SHARED_BYTES", spec, shape, target) + kReservedShared;
-  const int64_t ctas_per_processor = std::clamp<int64_t>(target.shared_per_processor / shared, 1, kMaxCtasPerProcessor);
-  return {int64_t{bucket.batch()} * spec.kv_heads * head_tiles, target.processors * ctas_per_processor};
+std::vector<int> sorted_splits(const AttentionSpec& spec, const Target& target) {
+  std::vector<int> splits = allowed(ConfigSpace::builtin().family(spec.kind, target.backend), "NUM_SPLITS");
+  std::sort(splits.begin(), splits.end());
+  return splits;
 }
 
-Load cpu_load(const AttentionSpec& spec, const Target& target, Bucket bucket) {
-  // Two pieces for each thread, so that one slow thread does not hold up the whole call.
-  return {int64_t{bucket.batch()} * spec.kv_heads, int64_t{2} * target.processors};
+// The most splits that still run all at once, one CTA a multiprocessor.
+KernelConfig cuda_config(const AttentionSpec& spec, const Target& target, Bucket bucket) {
+  const int64_t head_tiles = (spec.group_size() + kHeadsPerCta - 1) / kHeadsPerCta;
+  const int64_t ctas = int64_t{bucket.batch()} * spec.kv_heads * head_tiles;
+  const int64_t cta_bytes = kv_bytes(spec, bucket.len()) / spec.kv_heads;
+  const KernelConfig one_pass = cuda_shape(spec, target, 1), split = cuda_shape(spec, target, 2);
+  KernelConfig best = one_pass;
+  for (int count : sorted_splits(spec, target)) {
+    if (count < 2) continue;
+    if (ctas * count > target.processors) break;
+    const KernelConfig config = with_splits(split, count);
+    if (ConfigSpace::builtin().refusal(spec, config, target, bucket).empty() && cta_bytes - cta_bytes / count >= kBytesThatPayForAMerge) best = config;
+  }
+  return best;
+}
+
+// Two pieces for each thread, so that one slow thread does not hold up the whole call.
+KernelConfig cpu_config(const AttentionSpec& spec, const Target& target, Bucket bucket) {
+  const int64_t pieces = int64_t{bucket.batch()} * spec.kv_heads, slots = int64_t{2} * target.processors;
+  KernelConfig best = cpu_shape(spec, target);
+  for (int count : sorted_splits(spec, target)) {
+    if (count < 2) continue;
+    if (best.num_splits() * pieces >= slots) break;
+    const KernelConfig config = with_splits(best, count);
+    if (ConfigSpace::builtin().refusal(spec, config, target, bucket).empty()) best = config;
+  }
+  return best;
 }
 
 }  // namespace
 
 KernelConfig default_shape(const AttentionSpec& spec, const Target& target) {
   require_support(spec, target);
-  return target.backend == Backend::cuda ? cuda_shape(spec, target) : cpu_shape(spec, target);
+  return target.backend == Backend::cuda ? cuda_shape(spec, target, 1) : cpu_shape(spec, target);
 }
 
 KernelConfig default_config(const AttentionSpec& spec, const Target& target, Bucket bucket) {
-  const KernelConfig shape = default_shape(spec, target);
-  if (spec.batch_invariant) return with_splits(shape, kBatchInvariantSplits);
-
+  require_support(spec, target);
   const bool cuda = target.backend == Backend::cuda;
-  const Load load = cuda ? cuda_load(spec, target, shape, bucket) : cpu_load(spec, target, bucket);
-  // On a GPU a split into two pays only if both halves run at once: more than half full is full. CPU threads take pieces as they come.
-  const bool full = cuda ? load.pieces * 2 > load.slots : load.pieces >= load.slots;
-  if (full) return shape;
-
-  const ConfigSpace& space = ConfigSpace::builtin();
-  std::vector<int> splits = allowed(space.family(spec.kind, target.backend), "NUM_SPLITS");
-  std::sort(splits.begin(), splits.end());
-  KernelConfig best = shape;
-  for (int count : splits) {
-    if (count < 2) continue;
-    KernelConfig config = with_splits(shape, count);
-    if (!space.refusal(spec, config, target, bucket).empty()) continue;
-    best = config;
-    if (load.pieces * count >= load.slots) break;
-  }
-  return best;
+  if (spec.batch_invariant) return with_splits(cuda ? cuda_shape(spec, target, 2) : cpu_shape(spec, target), kBatchInvariantSplits);
+  return cuda ? cuda_config(spec, target, bucket) : cpu_config(spec, target, bucket);
 }
 
 }  // namespace pagetune

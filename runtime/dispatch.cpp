@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <tuple>
 
 #include "codegen/default_config.hpp"
 #include "codegen/sha256.hpp"
@@ -24,11 +25,11 @@ uint16_t DispatchTable::index_of(const KernelConfig& config) {
   return static_cast<uint16_t>(configs_.size() - 1);
 }
 
-DispatchTable::DispatchTable(const AttentionSpec& spec, const Target& target, const std::vector<Winner>& winners) {
+DispatchTable::DispatchTable(const AttentionSpec& spec, const Target& target, const std::vector<Winner>& winners) : batch_invariant_(spec.batch_invariant) {
   std::vector<KernelConfig> admitted;
   if (!spec.batch_invariant) {
     auto sorted = winners;
-    std::sort(sorted.begin(), sorted.end(), [](const Winner& a, const Winner& b) { return a.bucket < b.bucket; });
+    std::sort(sorted.begin(), sorted.end(), [](const Winner& a, const Winner& b) { return std::tie(a.bucket, a.config) < std::tie(b.bucket, b.config); });
     for (const auto& winner : sorted) {
       const Support support = supports(spec, winner.config, target);
       if (!support) {
@@ -63,7 +64,8 @@ std::string DispatchTable::explain(Bucket bucket) const {
   const auto index = static_cast<size_t>(bucket.index());
   const std::string config = configs_[cells_[index].index].canonical_json();
   std::string text;
-  if (cells_[index].source == Source::tuned) text = fmt::format("bucket {}: {}, measured for this bucket", bucket.text(), config);
+  if (batch_invariant_) text = fmt::format("bucket {}: {}, the one config of a batch-invariant spec, which takes no winners", bucket.text(), config);
+  else if (cells_[index].source == Source::tuned) text = fmt::format("bucket {}: {}, measured for this bucket", bucket.text(), config);
   else if (cells_[index].source == Source::nearest)
     text = fmt::format("bucket {}: {}, from the nearest winner, {} (within {} octaves)", bucket.text(), config, buckets_[static_cast<size_t>(answered_by_[index])].text(), kReach);
   else if (buckets_.empty()) text = fmt::format("bucket {}: {}, the analytic default: there is no winner for this spec on this device", bucket.text(), config);

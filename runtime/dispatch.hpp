@@ -37,6 +37,7 @@ class DispatchTable {
  private:
   uint16_t index_of(const KernelConfig&);
 
+  bool batch_invariant_;
   std::array<Selection, Bucket::kCells> cells_{};
   std::array<int, Bucket::kCells> answered_by_{};  // index into buckets_, -1: the default
   std::vector<Bucket> buckets_;                    // of the admitted winners

@@ -66,6 +66,10 @@ class KernelImpl final : public Kernel {
 
   void prepare(int max_batch, int max_len) override {
     require_maxima(max_batch, max_len);
+    // A kernel is shared by all who asked for its spec: what one of them prepared must not shrink under another.
+    const std::lock_guard lock(prepare_mutex_);
+    max_batch = std::max(max_batch, planned_batch_.load(std::memory_order_relaxed));
+    max_len = std::max(max_len, planned_len_.load(std::memory_order_relaxed));
     std::vector<uint16_t> needed;
     for (const Bucket& bucket : DispatchTable::reachable(max_batch, max_len)) needed.push_back(table_.at(bucket).index);
     std::sort(needed.begin(), needed.end());
@@ -87,7 +91,11 @@ class KernelImpl final : public Kernel {
   void launch(const pt_decode_params& params, Selection selection, void* stream) override {
     if (selection.index >= slots_.size())
       throw Error(ErrorCode::invalid_argument, fmt::format("selection {} is not of this kernel, which has {} configs", selection.index, slots_.size()));
+    if (selection.source > Source::analytic_default)
+      throw Error(ErrorCode::invalid_argument, fmt::format("the selection's source is {}: use a Selection of select()", static_cast<int>(selection.source)));
     Slot& slot = slots_[selection.index];
+    check_params(spec_, slot.num_splits, params);
+    require_planned(params);
     const Module* loaded = slot.module.load(std::memory_order_acquire);
     if (loaded == nullptr) {
       if (device_->capturing(stream)) {
@@ -96,8 +104,6 @@ class KernelImpl final : public Kernel {
       }
       loaded = &module(selection.index);
     }
-    check_params(spec_, slot.num_splits, params);
-    require_planned(params);
     if (spec_.checked && params.batch > 0) require_this_device(params);
     counters.selected[static_cast<size_t>(selection.source)].fetch_add(1, std::memory_order_relaxed);
     loaded->launch(complete(spec_, slot.num_splits, params), stream);
@@ -177,7 +183,7 @@ class KernelImpl final : public Kernel {
   std::shared_ptr<Store> store_;
   DispatchTable table_;
   std::vector<Slot> slots_;
-  std::mutex mutex_;
+  std::mutex mutex_, prepare_mutex_;
   std::map<std::string, std::shared_ptr<const Module>> modules_;
   std::atomic<int> planned_batch_{0}, planned_len_{0};
 };

@@ -16,6 +16,7 @@ namespace {
 constexpr size_t kAlignment = 256;
 constexpr int kMaxSplits = 256;        // the merge keeps one weight per split in shared memory
 constexpr int64_t kMaxGrid = 2147483647;  // CTAs along x
+constexpr int64_t kMaxExtent = int64_t{1} << 48;  // elements; more than any address space holds, and far from overflow in bytes
 
 size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 size_t record_bytes(const AttentionSpec& spec) { return spec.checked ? kAlignment : 0; }
@@ -58,6 +59,8 @@ std::array<Axis, 3> cache_axes(const AttentionSpec& spec, const char* cache, int
     if (axis.count == 1) continue;  // the stride is never used
     if (axis.stride < inside) refuse("the {} stride of the {} cache is {} elements: it must be at least {}, or elements overlap", axis.name, cache, axis.stride, inside);
     if (axis.stride % align != 0) refuse("the {} stride of the {} cache is {} elements: it must be a multiple of {} (16 bytes)", axis.name, cache, axis.stride, align);
+    if (axis.stride > (kMaxExtent - inside) / (axis.count - 1))
+      refuse("the {} stride of the {} cache is {} elements: {} of them reach beyond {} elements, the largest view allowed", axis.name, cache, axis.stride, axis.count, kMaxExtent);
     inside = axis.stride * (axis.count - 1) + inside;
   }
   return axes;
@@ -126,6 +129,7 @@ void check_params(const AttentionSpec& spec, int num_splits, const pt_decode_par
   require_pointer(p.block_tables, "block_tables", 4);
   require_pointer(p.seq_lens, "seq_lens", 4);
   require_feature(spec.lse, p.lse != nullptr, "lse", "lse");
+  if (spec.lse) require_pointer(p.lse, "lse", 4);
   require_feature(spec.window, p.window != nullptr, "window", "window");
   require_feature(spec.sinks, p.sinks != nullptr, "sinks", "sinks");
   require_feature(spec.alibi, p.alibi_slopes != nullptr, "alibi_slopes", "alibi");
@@ -136,11 +140,13 @@ void check_params(const AttentionSpec& spec, int num_splits, const pt_decode_par
   if (p.batch > 1 && p.block_table_stride < p.block_table_width)
     refuse("block_table_stride is {}: it must be at least block_table_width, {}", p.block_table_stride, p.block_table_width);
   if (static_cast<int64_t>(p.block_table_width) * spec.page_size < p.max_len)
-    refuse("max_len is {}, but a block-table row of {} entries holds {} tokens of pages of {}", p.max_len, p.block_table_width, static_cast<int64_t>(p.block_table_width) * spec.page_size,
+    refuse("max_len is {}, but a block-table row of {} entries holds {} tokens of pages of {} ({} > {})", p.max_len, p.block_table_width,
            spec.page_size);
   const int align = 16 / (bits_of(spec.q_dtype) / 8);
   const auto check_rows = [&](const char* what, int64_t seq, int64_t head, int dim) {
     if (spec.q_heads > 1 && (head < dim || head % align != 0)) refuse("the head stride of {} is {} elements: it must be at least {} and a multiple of {}", what, head, dim, align);
+    for (const int64_t stride : {seq, head})
+      if (stride > kMaxExtent / spec.q_heads) refuse("a stride of {} is {} elements: at most {} are allowed", what, stride, kMaxExtent / spec.q_heads);
     const int64_t row = (spec.q_heads > 1 ? head * (spec.q_heads - 1) : 0) + dim;
     if (p.batch > 1 && (seq < row || seq % align != 0)) refuse("the sequence stride of {} is {} elements: it must be at least {} and a multiple of {}", what, seq, row, align);
   };

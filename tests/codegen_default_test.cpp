@@ -48,7 +48,8 @@ TEST(DefaultConfig, IsAdmittedInEveryBucket) {
   }
 }
 
-// Catches a default that leaves the device empty at batch 1 or splits a batch that fills it. H200: 132 processors, two CTAs each.
+// Catches a default that leaves the device empty at batch 1, splits a batch that fills it, or splits what a merge costs more than it saves.
+// H200: 132 processors, one CTA of a split each.
 TEST(DefaultConfig, SplitsUntilTheDeviceIsFull) {
   const Target target = Target::by_name("sm_90a");
   const AttentionSpec spec = decode_spec(32, 8, 128);
@@ -57,16 +58,15 @@ TEST(DefaultConfig, SplitsUntilTheDeviceIsFull) {
     EXPECT_EQ(config.variant(), config.num_splits() == 1 ? 1 : 2);
     return config.num_splits();
   };
-  EXPECT_EQ(splits(0, 17), 48);  // 8 CTAs, 264 slots: 33 or more
-  EXPECT_EQ(splits(0, 10), 16);  // 1024 tokens are 16 tiles of 64
-  EXPECT_EQ(splits(0, 7), 2);    // two tiles
-  EXPECT_EQ(splits(0, 6), 1);    // one tile
-  EXPECT_EQ(splits(3, 17), 6);   // 64 CTAs: 4.1 or more
-  EXPECT_EQ(splits(4, 17), 3);   // 128 CTAs, not half of 264
-  EXPECT_EQ(splits(5, 17), 1);   // 256 CTAs
+  EXPECT_EQ(splits(0, 17), 16);  // 8 CTAs: 16.5 or fewer
+  EXPECT_EQ(splits(0, 10), 8);   // 1024 tokens are 8 tiles of 128
+  EXPECT_EQ(splits(0, 7), 1);    // one tile
+  EXPECT_EQ(splits(3, 17), 2);   // 64 CTAs: 2.06 or fewer
+  EXPECT_EQ(splits(3, 10), 1);   // a split would take 256 KiB off a CTA: less than a merge costs
+  EXPECT_EQ(splits(4, 17), 1);   // 128 CTAs
   EXPECT_EQ(splits(16, 17), 1);
   // A group of 32 has two CTAs for each KV head.
-  EXPECT_EQ(default_config(decode_spec(64, 2, 128), target, {3, 17}).num_splits(), 12);  // 8 * 2 * 2 CTAs: 8.25 or more
+  EXPECT_EQ(default_config(decode_spec(64, 2, 128), target, {3, 17}).num_splits(), 4);  // 8 * 2 * 2 CTAs: 4.1 or fewer
 }
 
 // Catches a CPU default that leaves threads idle.

@@ -49,7 +49,8 @@ class Kernel {
   // Enough for every launch with batch <= max_batch and max_len <= max_len, whatever select() picks.
   virtual size_t workspace_bytes(int max_batch, int max_len) const = 0;
 
-  // Compiles and loads every config that such launches can choose. Later launches beyond these maxima are errors.
+  // Compiles and loads every config that such launches can choose. Later launches beyond these maxima are errors; a second call can
+  // only raise them.
   virtual void prepare(int max_batch, int max_len) = 0;
 
   // Checks the call against the kernel and enqueues it on `stream` (a CUstream; ignored by the CPU backend, which returns when done).

@@ -22,13 +22,16 @@ class Nvrtc final : public Compiler {
  public:
   Nvrtc() {
     std::vector<std::string> candidates;
-    if (const char* file = std::getenv("PAGETUNE_NVRTC")) candidates.emplace_back(file);
-    for (const char* name : {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"}) candidates.emplace_back(name);
-    std::vector<std::string> homes;
-    if (const char* home = std::getenv("CUDA_HOME")) homes.emplace_back(home);
-    homes.emplace_back("/usr/local/cuda");
-    for (const auto& home : homes)
-      for (const char* name : {"/lib64/libnvrtc.so.13", "/lib64/libnvrtc.so.12", "/lib64/libnvrtc.so"}) candidates.push_back(home + name);
+    if (const char* file = std::getenv("PAGETUNE_NVRTC"); file != nullptr && *file != '\0') {
+      candidates = {file};  // another one in its place would make other binaries than were asked for
+    } else {
+      candidates = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
+      std::vector<std::string> homes;
+      if (const char* home = std::getenv("CUDA_HOME")) homes.emplace_back(home);
+      homes.emplace_back("/usr/local/cuda");
+      for (const auto& home : homes)
+        for (const char* name : {"/lib64/libnvrtc.so.13", "/lib64/libnvrtc.so.12", "/lib64/libnvrtc.so"}) candidates.push_back(home + name);
+    }
     std::string tried;
     void* handle = open_library(candidates, tried);
     if (handle == nullptr)

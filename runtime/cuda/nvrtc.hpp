@@ -6,7 +6,8 @@
 
 namespace pagetune::cuda {
 
-// Error no_device with the paths tried. Looks at PAGETUNE_NVRTC (a file), the loader's path, CUDA_HOME, /usr/local/cuda.
+// Error no_device with the paths tried. Looks at PAGETUNE_NVRTC (a file; then nothing else), the loader's path,
+// CUDA_HOME, /usr/local/cuda.
 Compiler& nvrtc();
 
 // "nvrtc 13.0": for the environment's fingerprint.

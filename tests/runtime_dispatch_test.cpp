@@ -1,0 +1,210 @@
+// The dispatch table: which config answers a shape, from what, and that ranks can compare it. No device.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstdlib>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "codegen/default_config.hpp"
+#include "codegen/space.hpp"
+#include "codegen_testing.hpp"
+#include "runtime/dispatch.hpp"
+#include "tuner/numeric.hpp"
+
+namespace pagetune {
+namespace {
+
+const AttentionSpec kSpec = testing::decode_spec(32, 8, 128);
+const Target kTarget = Target::by_name("sm_90a");
+
+Winner winner(Bucket bucket, const KernelConfig& config) {
+  Winner w;
+  w.bucket = bucket;
+  w.config = config;
+  return w;
+}
+
+// Configs of the space that differ from one another and from every default.
+std::vector<KernelConfig> unusual_configs(size_t count) {
+  std::vector<KernelConfig> result;
+  for (const KernelConfig& config : ConfigSpace::builtin().candidates(kSpec, kTarget).configs)
+    if (config.at("NUM_STAGES") == 6 && result.size() < count) result.push_back(config);
+  EXPECT_EQ(result.size(), count);
+  return result;
+}
+
+std::vector<Winner> random_winners(Random& random, int count) {
+  std::set<Bucket> buckets;
+  while (static_cast<int>(buckets.size()) < count) buckets.insert({random.below(Bucket::kBatchCells), Bucket::kMinLenLog2 + random.below(Bucket::kLenCells)});
+  const auto configs = unusual_configs(static_cast<size_t>(count));
+  std::vector<Winner> winners;
+  for (const Bucket& bucket : buckets) winners.push_back(winner(bucket, configs[winners.size()]));
+  return winners;
+}
+
+// What dispatch.hpp promises, cell by cell: the nearest winner with at most kReach octaves on each axis, of equals the smaller bucket.
+const Winner* expected_answer(const std::vector<Winner>& winners, Bucket bucket) {
+  const Winner* best = nullptr;
+  int best_distance = INT_MAX;
+  for (const Winner& w : winners) {
+    const int batch = std::abs(w.bucket.batch_log2 - bucket.batch_log2), len = std::abs(w.bucket.len_log2 - bucket.len_log2);
+    if (batch > DispatchTable::kReach || len > DispatchTable::kReach) continue;
+    const bool better = batch + len < best_distance || (batch + len == best_distance && w.bucket < best->bucket);
+    if (!better) continue;
+    best = &w;
+    best_distance = batch + len;
+  }
+  return best;
+}
+
+template <class Body>
+void for_each_bucket(const Body& body) {
+  for (int b = 0; b < Bucket::kBatchCells; ++b)
+    for (int l = 0; l < Bucket::kLenCells; ++l) body(Bucket{b, Bucket::kMinLenLog2 + l});
+}
+
+// Fault: a cell takes a winner that is too far, the farther of two, or the default beside a winner; a label that does not fit.
+TEST(Dispatch, EveryCellTakesTheNearestWinnerInReachElseTheDefault) {
+  Random random(7);
+  int nearest = 0, tuned = 0, by_default = 0;
+  for (int round = 0; round < 12; ++round) {
+    const std::vector<Winner> winners = random_winners(random, 1 + round);
+    const DispatchTable table(kSpec, kTarget, winners);
+    for_each_bucket([&](Bucket bucket) {
+      const Selection selection = table.at(bucket);
+      const KernelConfig& config = table.configs().at(selection.index);
+      const Winner* expected = expected_answer(winners, bucket);
+      if (expected == nullptr) {
+        EXPECT_EQ(selection.source, Source::analytic_default) << bucket.text();
+        EXPECT_EQ(config, default_config(kSpec, kTarget, bucket)) << bucket.text();
+        ++by_default;
+      } else {
+        EXPECT_EQ(selection.source, expected->bucket == bucket ? Source::tuned : Source::nearest) << bucket.text();
+        EXPECT_EQ(config, expected->config) << bucket.text() << " was answered by another than " << expected->bucket.text();
+        ++(expected->bucket == bucket ? tuned : nearest);
+      }
+    });
+  }
+  EXPECT_GT(nearest, 100);
+  EXPECT_GT(tuned, 50);
+  EXPECT_GT(by_default, 100);
+}
+
+// Fault: select() asks another bucket than the tuner measured.
+TEST(Dispatch, SelectUsesTheOneBucketMapping) {
+  Random random(3);
+  const DispatchTable table(kSpec, kTarget, random_winners(random, 12));
+  for (int i = 0; i < 20'000; ++i) {
+    const int batch = 1 << random.below(17), len = 1 + random.below(1 << (1 + random.below(20)));
+    const int64_t total = i % 3 == 0 ? 0 : 1 + random.below(1 << 20);
+    const Selection a = table.select(batch, len, total), b = table.at(bucket_of(batch, len, total));
+    ASSERT_EQ(a.index, b.index);
+    ASSERT_EQ(a.source, b.source);
+  }
+}
+
+// Fault: between two winners at one distance the order of the rows decides, and two ranks run different kernels.
+TEST(Dispatch, OrderOfWinnersDoesNotMatter) {
+  Random random(11);
+  std::vector<Winner> winners = random_winners(random, 10);
+  const auto configs = unusual_configs(12);
+  winners.push_back(winner({4, 10}, configs[10]));
+  winners.push_back(winner({4, 12}, configs[11]));  // {4, 11} lies between both
+  winners.push_back(winner({4, 12}, configs[0]));   // two layers may bring the same bucket
+  const DispatchTable table(kSpec, kTarget, winners);
+  for (int round = 0; round < 20; ++round) {
+    for (size_t i = winners.size(); i > 1; --i) std::swap(winners[i - 1], winners[static_cast<size_t>(random.below(static_cast<int>(i)))]);
+    const DispatchTable shuffled(kSpec, kTarget, winners);
+    ASSERT_EQ(shuffled.digest(), table.digest());
+    for_each_bucket([&](Bucket bucket) { ASSERT_EQ(shuffled.configs()[shuffled.at(bucket).index], table.configs()[table.at(bucket).index]) << bucket.text(); });
+  }
+}
+
+// Fault: the digest misses something, and ranks that run different kernels agree.
+TEST(Dispatch, DigestTellsSpecConfigAndCellApart) {
+  const auto configs = unusual_configs(2);
+  std::set<std::string> digests;
+  const auto add = [&](const AttentionSpec& spec, const std::vector<Winner>& winners) { digests.insert(DispatchTable(spec, kTarget, winners).digest()); };
+  add(kSpec, {});
+  add(kSpec, {winner({3, 12}, configs[0])});
+  add(kSpec, {winner({3, 12}, configs[1])});
+  add(kSpec, {winner({4, 12}, configs[0])});
+  add(kSpec, {winner({3, 12}, configs[0]), winner({4, 12}, configs[1])});
+  add(kSpec, {winner({3, 12}, configs[1]), winner({4, 12}, configs[0])});
+  AttentionSpec other = kSpec;
+  other.lse = true;  // has the same configs everywhere
+  add(other, {});
+  other.lse = false;
+  other.layout = Layout::hnd;
+  add(other, {});
+  EXPECT_EQ(digests.size(), 8u);
+  for (const auto& digest : digests) EXPECT_EQ(digest.size(), 64u);
+  EXPECT_EQ(DispatchTable(kSpec, kTarget, {}).digest(), DispatchTable(kSpec, kTarget, {}).digest());
+}
+
+// Fault: a winner of an older space is loaded although no such kernel can be generated any more, or vanishes without a word.
+TEST(Dispatch, AWinnerThatIsNotSupportedIsLeftOutAndNamed) {
+  KernelConfig broken = unusual_configs(1)[0];
+  broken.set("NUM_WARPS", 3);
+  const Bucket bucket{3, 12};
+  const DispatchTable table(kSpec, kTarget, {winner(bucket, broken)});
+  EXPECT_EQ(table.at(bucket).source, Source::analytic_default);
+  EXPECT_EQ(table.configs()[table.at(bucket).index], default_config(kSpec, kTarget, bucket));
+  const Support support = supports(kSpec, broken, kTarget);
+  ASSERT_FALSE(support);
+  testing::expect_mentions(table.explain(bucket), {"the winner of 8x4096 was left out", support.reason, "analytic default"});
+  EXPECT_EQ(table.digest(), DispatchTable(kSpec, kTarget, {}).digest());
+}
+
+// Fault: a measured split per bucket lets a sequence's bits depend on its neighbours.
+TEST(Dispatch, BatchInvariantSpecsIgnoreWinners) {
+  AttentionSpec spec = kSpec;
+  spec.batch_invariant = true;
+  const DispatchTable table(spec, kTarget, {winner({3, 12}, unusual_configs(1)[0])});
+  ASSERT_EQ(table.configs().size(), 1u);
+  EXPECT_EQ(table.configs()[0], default_config(spec, kTarget, {0, 4}));
+  for_each_bucket([&](Bucket bucket) { EXPECT_EQ(table.at(bucket).source, Source::analytic_default); });
+  testing::expect_mentions(table.explain({3, 12}), {"bucket 8x4096", "batch-invariant", table.configs()[0].canonical_json()});
+  EXPECT_EQ(table.digest(), DispatchTable(spec, kTarget, {}).digest());
+}
+
+// Fault: prepare() leaves out a bucket that a launch within its maxima falls into, and the launch compiles in a capture.
+TEST(Dispatch, ReachableCoversEveryLaunchWithinTheMaxima) {
+  Random random(5);
+  const auto up_to = [&](int limit) { return 1 + static_cast<int>(random.next() % static_cast<uint64_t>(limit)); };
+  for (int round = 0; round < 300; ++round) {
+    const int max_batch = up_to(1 << (1 + random.below(21))), max_len = up_to(1 << (1 + random.below(24)));
+    const auto list = DispatchTable::reachable(max_batch, max_len);
+    const std::set<Bucket> reachable(list.begin(), list.end());
+    EXPECT_EQ(reachable.size(), list.size());
+    const auto probe = [&](int batch, int len, int64_t total) {
+      ASSERT_TRUE(reachable.contains(bucket_of(batch, len, total))) << batch << " x " << len << ", total " << total << " within " << max_batch << " x " << max_len;
+    };
+    for (int i = 0; i < 300; ++i) {
+      const int batch = up_to(max_batch), len = random.below(20) == 0 ? 0 : up_to(max_len);
+      probe(batch, len, 0);
+      probe(batch, len, static_cast<int64_t>(random.next() % (static_cast<uint64_t>(batch) * static_cast<uint64_t>(len) + 1)));
+    }
+    probe(max_batch, max_len, 0);
+    probe(max_batch, max_len, 1);
+    probe(max_batch, 1, static_cast<int64_t>(max_batch) * 7);
+    // No more than needed: the largest cell is that of the maxima.
+    EXPECT_EQ(*reachable.rbegin(), bucket_of(max_batch, max_len, 0));
+  }
+}
+
+// Fault: explain says another reason than the one that decided, or an unfinished sentence.
+TEST(Dispatch, ExplainGivesTheReasonOfEachSource) {
+  const auto configs = unusual_configs(2);
+  const DispatchTable table(kSpec, kTarget, {winner({3, 12}, configs[0]), winner({3, 18}, configs[1])});
+  testing::expect_mentions(table.explain({3, 12}), {"bucket 8x4096", configs[0].canonical_json(), "measured for this bucket"});
+  testing::expect_mentions(table.explain({5, 11}), {"bucket 32x2048", configs[0].canonical_json(), "nearest winner, 8x4096", "2 octaves"});
+  testing::expect_mentions(table.explain({9, 12}), {"bucket 512x4096", "analytic default", "none of the 2 winners"});
+  testing::expect_mentions(DispatchTable(kSpec, kTarget, {}).explain({3, 12}), {"bucket 8x4096", "analytic default", "no winner"});
+}
+
+}  // namespace
+}  // namespace pagetune

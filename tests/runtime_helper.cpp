@@ -1,0 +1,84 @@
+// The other processes of the runtime tests. Each waits until its standard input ends, so that many of them start together.
+#include <unistd.h>
+
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "cache_db/store.hpp"
+#include "codegen/default_config.hpp"
+#include "pagetune/pagetune.hpp"
+#include "runtime/device.hpp"
+#include "tuner/problem.hpp"
+
+using namespace pagetune;
+
+namespace {
+
+constexpr int kUsage = 2, kWrong = 3, kProblems = 4, kError = 5;
+
+AttentionSpec spec_of(int head_dim, DType type) {
+  AttentionSpec spec;
+  spec.q_heads = 4;
+  spec.kv_heads = 2;
+  spec.head_dim_k = spec.head_dim_v = head_dim;
+  spec.q_dtype = spec.kv_dtype = spec.out_dtype = type;
+  spec.lse = true;
+  return spec;
+}
+
+// What an engine does at model load, for three specs, and one launch of each checked against the oracle.
+int serve(const std::string& device_id, const std::string& dir) {
+  int status = 0;
+  for (const AttentionSpec& spec : {spec_of(64, DType::bf16), spec_of(64, DType::fp16), spec_of(128, DType::bf16)}) {
+    const auto kernel = get_kernel(spec, {.device = device_id, .cache_dir = dir});
+    kernel->prepare(256, 256);  // needs both variants on every device
+    const HostProblem problem({.spec = spec, .lens = {200, 1, 33}});
+    DeviceProblem on_device(*open_device(device_id), problem);
+    on_device.run(*kernel);
+    const Check check = on_device.check(reference(spec, problem.params()));
+    if (!check.ok) {
+      std::fprintf(stderr, "%s\n", check.what.c_str());
+      status = kWrong;
+    }
+    std::printf("digest %s\n", kernel->digest().c_str());
+  }
+  const Stats s = stats();
+  std::printf("compiles %llu\ncorrupt %llu\n", static_cast<unsigned long long>(s.compiles), static_cast<unsigned long long>(s.corrupt_binaries));
+  for (const auto& problem : Store::open(dir)->problems()) {
+    std::fprintf(stderr, "%s\n", problem.c_str());
+    status = kProblems;
+  }
+  return status;
+}
+
+// Compiles one kernel for an architecture and prints its key, its sha256 and its size.
+int compile(const std::string& arch) {
+  const Target target = Target::by_name(arch);
+  const AttentionSpec spec = spec_of(128, DType::bf16);
+  const Binary binary = compiler_for(target).compile(generate(spec, default_shape(spec, target), target));
+  std::printf("%s %s %zu\n", binary.key.c_str(), binary.sha256.c_str(), binary.data.size());
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  char byte;
+  while (read(STDIN_FILENO, &byte, 1) > 0) {
+  }
+  const std::string verb = argc > 1 ? argv[1] : "";
+  try {
+    if (verb == "serve" && argc == 4) return serve(argv[2], argv[3]);
+    if (verb == "compile" && argc == 3) return compile(argv[2]);
+  } catch (const Error& error) {
+    std::printf("error %d: %s\n", static_cast<int>(error.code()), error.what());
+    return kError;
+  } catch (const std::exception& error) {
+    std::printf("error: %s\n", error.what());
+    return kError;
+  }
+  std::fprintf(stderr, "usage: runtime_helper serve DEVICE DIR | compile ARCH\n");
+  return kUsage;
+}

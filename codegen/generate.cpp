@@ -144,8 +144,13 @@ std::string binary_key(const KernelSource& source, const std::string& compiler_i
   add(source.cpu_features);
   add(source.text);
   add(source.template_hash);
+  // Each list with its count, so that the last of one is not the first of the next.
+  const auto add_count = [&add](size_t count) { add(std::to_string(count)); };
+  add_count(source.constants.size());
   for (const auto& [name, value] : source.constants) add(name + "=" + std::to_string(value));
+  add_count(source.entries.size());
   for (const auto& entry : source.entries) add(entry);
+  add_count(source.options.size());
   for (const auto& option : source.options) add(option);
   add(compiler_identity);
   add(std::to_string(PT_PARAMS_VERSION) + "/" + std::to_string(sizeof(pt_decode_params)));

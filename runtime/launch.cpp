@@ -141,12 +141,12 @@ void check_params(const AttentionSpec& spec, int num_splits, const pt_decode_par
     refuse("block_table_stride is {}: it must be at least block_table_width, {}", p.block_table_stride, p.block_table_width);
   if (static_cast<int64_t>(p.block_table_width) * spec.page_size < p.max_len)
     refuse("max_len is {}, but a block-table row of {} entries holds {} tokens of pages of {} ({} > {})", p.max_len, p.block_table_width,
-           spec.page_size);
+           static_cast<int64_t>(p.block_table_width) * spec.page_size, spec.page_size, p.max_len, static_cast<int64_t>(p.block_table_width) * spec.page_size);
   const int align = 16 / (bits_of(spec.q_dtype) / 8);
   const auto check_rows = [&](const char* what, int64_t seq, int64_t head, int dim) {
-    if (spec.q_heads > 1 && (head < dim || head % align != 0)) refuse("the head stride of {} is {} elements: it must be at least {} and a multiple of {}", what, head, dim, align);
     for (const int64_t stride : {seq, head})
       if (stride > kMaxExtent / spec.q_heads) refuse("a stride of {} is {} elements: at most {} are allowed", what, stride, kMaxExtent / spec.q_heads);
+    if (spec.q_heads > 1 && (head < dim || head % align != 0)) refuse("the head stride of {} is {} elements: it must be at least {} and a multiple of {}", what, head, dim, align);
     const int64_t row = (spec.q_heads > 1 ? head * (spec.q_heads - 1) : 0) + dim;
     if (p.batch > 1 && (seq < row || seq % align != 0)) refuse("the sequence stride of {} is {} elements: it must be at least {} and a multiple of {}", what, seq, row, align);
   };

@@ -81,7 +81,7 @@ TEST_F(Nvrtc, TruncatedCubinsAreErrors) {
   for (size_t size = 0; size < 300; ++size) cut(size);
   for (size_t size = 300; size < whole.size(); size += 61) cut(size);
   for (size_t left = 1; left < 200 && left < whole.size(); ++left) cut(whole.size() - left);
-  EXPECT_GT(errors, count * 9 / 10);
+  EXPECT_EQ(errors, count) << "a truncated image was taken for whole";
   EXPECT_EQ(read_damaged(std::string(5000, '\0')), Read::error);
   EXPECT_EQ(read_damaged("\x7f" "ELF"), Read::error);
 }
@@ -283,11 +283,10 @@ TEST(BinaryKey, PartsCannotRunIntoOneAnother) {
   a.arch = "sm_9", a.cpu_features = "0a";
   b.arch = "sm_90", b.cpu_features = "a";
   EXPECT_NE(binary_key(a, "nvrtc"), binary_key(b, "nvrtc"));
-  // An option moved to the entries, and the identity's start moved to the options.
+  // An option moved to the entries.
   a = b;
   a.entries = {"pt_decode", "x"}, a.options = {"y"};
   b.entries = {"pt_decode"}, b.options = {"x", "y"};
-  EXPECT_EQ(binary_key(a, "nvrtc"), binary_key(a, "nvrtc"));
   EXPECT_NE(binary_key(a, "nvrtc"), binary_key(b, "nvrtc")) << "an entry and an option are one list";
 }
 

@@ -10,6 +10,7 @@
 
 #include "codegen/default_config.hpp"
 #include "codegen/space.hpp"
+#include "codegen/support.hpp"
 #include "codegen_testing.hpp"
 #include "runtime/dispatch.hpp"
 #include "tuner/numeric.hpp"

@@ -110,7 +110,7 @@ const std::vector<BadCall>& bad_calls() {
       {"negative width", [](P& p) { p.block_table_width = -1; }, {"block_table_width is -1"}},
       {"table stride below width", [](P& p) { p.block_table_stride = 1; }, {"block_table_stride is 1", "at least block_table_width, 2"}},
       {"negative table stride", [](P& p) { p.block_table_stride = -2; }, {"block_table_stride is -2"}},
-      {"max_len beyond the row (B34)", [](P& p) { p.max_len = 33; }, {"max_len is 33", "2 entries", "32 tokens"}},
+      {"max_len beyond the row (B34)", [](P& p) { p.max_len = 33; }, {"max_len is 33", "2 entries", "32 tokens", "33 > 32"}},
       {"q heads overlap", [](P& p) { p.q_stride_head = 32; }, {"head stride of q is 32", "at least 64", "multiple of 8"}},
       {"q heads unaligned", [](P& p) { p.q_stride_head = 68; }, {"head stride of q is 68", "multiple of 8"}},
       {"q sequences overlap", [](P& p) { p.q_stride_seq = 504; }, {"sequence stride of q is 504", "at least 512"}},

@@ -20,6 +20,9 @@ class Elf {
     if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != ELFCLASS64) damaged("not a 64-bit ELF file");
     if (header.e_shentsize != sizeof(Elf64_Shdr)) damaged("unexpected section header size");
     for (unsigned i = 0; i < header.e_shnum; ++i) sections_.push_back(read<Elf64_Shdr>(header.e_shoff + i * sizeof(Elf64_Shdr), "section header"));
+    // A truncated image is damaged even where the lost part is not looked at here.
+    for (const auto& section : sections_) bytes(section);
+    for (unsigned i = 0; i < header.e_phnum; ++i) read<Elf64_Phdr>(header.e_phoff + i * sizeof(Elf64_Phdr), "program header");
     if (header.e_shstrndx >= sections_.size()) damaged("no section names");
     names_ = bytes(sections_[header.e_shstrndx]);
   }

@@ -181,6 +181,7 @@ TEST(Dispatch, ReachableCoversEveryLaunchWithinTheMaxima) {
     const auto list = DispatchTable::reachable(max_batch, max_len);
     const std::set<Bucket> reachable(list.begin(), list.end());
     EXPECT_EQ(reachable.size(), list.size());
+    ASSERT_FALSE(list.empty());
     const auto probe = [&](int batch, int len, int64_t total) {
       ASSERT_TRUE(reachable.contains(bucket_of(batch, len, total))) << batch << " x " << len << ", total " << total << " within " << max_batch << " x " << max_len;
     };

@@ -10,6 +10,7 @@
 #include "codegen/default_config.hpp"
 #include "pagetune/pagetune.hpp"
 #include "runtime/device.hpp"
+#include "runtime_binaries.hpp"
 #include "tuner/problem.hpp"
 
 using namespace pagetune;
@@ -18,22 +19,12 @@ namespace {
 
 constexpr int kUsage = 2, kWrong = 3, kProblems = 4, kError = 5;
 
-AttentionSpec spec_of(int head_dim, DType type) {
-  AttentionSpec spec;
-  spec.q_heads = 4;
-  spec.kv_heads = 2;
-  spec.head_dim_k = spec.head_dim_v = head_dim;
-  spec.q_dtype = spec.kv_dtype = spec.out_dtype = type;
-  spec.lse = true;
-  return spec;
-}
-
 // What an engine does at model load, for three specs, and one launch of each checked against the oracle.
 int serve(const std::string& device_id, const std::string& dir) {
   int status = 0;
-  for (const AttentionSpec& spec : {spec_of(64, DType::bf16), spec_of(64, DType::fp16), spec_of(128, DType::bf16)}) {
+  for (const AttentionSpec& spec : served_specs()) {
     const auto kernel = get_kernel(spec, {.device = device_id, .cache_dir = dir});
-    kernel->prepare(256, 256);  // needs both variants on every device
+    kernel->prepare(kMaxBatch, kMaxLen);
     const HostProblem problem({.spec = spec, .lens = {200, 1, 33}});
     DeviceProblem on_device(*open_device(device_id), problem);
     on_device.run(*kernel);
@@ -56,7 +47,7 @@ int serve(const std::string& device_id, const std::string& dir) {
 // Compiles one kernel for an architecture and prints its key, its sha256 and its size.
 int compile(const std::string& arch) {
   const Target target = Target::by_name(arch);
-  const AttentionSpec spec = spec_of(128, DType::bf16);
+  const AttentionSpec spec = served_spec(128, DType::bf16);
   const Binary binary = compiler_for(target).compile(generate(spec, default_shape(spec, target), target));
   std::printf("%s %s %zu\n", binary.key.c_str(), binary.sha256.c_str(), binary.data.size());
   return 0;

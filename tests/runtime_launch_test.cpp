@@ -137,6 +137,7 @@ const std::vector<BadCall>& bad_calls() {
       {"V ends inside K", [](P& p) { p.v_cache = at<void>(0x30000000 - 4096 * 10 + 16); }, {"overlap"}},
       {"interleaved by half a head", [](P& p) { p.k_stride_head = p.v_stride_head = 128; p.k_stride_token = p.v_stride_token = 256; p.k_stride_page = p.v_stride_page = 4096;
          p.v_cache = at<void>(0x30000000 + 64); }, {"overlap"}},
+      {"V reaches into the next page of K", [](P& p) { p.k_stride_page = p.v_stride_page = 4096; p.v_cache = at<void>(0x30000000 + (4096 - 8) * 2); }, {"0x30001ff0", "overlap"}},
       {"interleaved with other strides", [](P& p) { p.k_stride_page = 4096; p.v_stride_page = 8192; p.v_cache = at<void>(0x30000000 + 4096); }, {"overlap", "equal strides"}},
       {"workspace null", [](P& p) { p.workspace = nullptr; }, {"workspace is null"}},
       {"workspace misaligned", [](P& p) { p.workspace = at<void>(0x70000080); }, {"workspace is at 0x70000080", "256 bytes"}},

@@ -12,8 +12,8 @@ size_t width_of(const std::string& text) {
 
 }  // namespace
 
-Table::Table(std::vector<std::string> names) {
-  for (std::string& name : names) {
+Table::Table(const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
     right_.push_back(name.starts_with('>'));
     names_.push_back(right_.back() ? name.substr(1) : name);
   }

@@ -8,7 +8,7 @@ namespace pagetune::cli {
 class Table {
  public:
   // A name that begins with '>' heads a column that is aligned to the right.
-  explicit Table(std::vector<std::string> names);
+  explicit Table(const std::vector<std::string>& names);
   void add(std::vector<std::string> row);
   std::string text() const;
 

@@ -69,6 +69,14 @@ TEST(DefaultConfig, SplitsUntilTheDeviceIsFull) {
   EXPECT_EQ(default_config(decode_spec(64, 2, 128), target, {3, 17}).num_splits(), 4);  // 8 * 2 * 2 CTAs: 4.1 or fewer
 }
 
+// Catches a small batch whose CTAs have a multiprocessor each and too few warps to keep its memory busy, and the reverse.
+TEST(DefaultConfig, ACtaAloneOnItsProcessorTakesMoreWarps) {
+  const Target target = Target::by_name("sm_90a");
+  EXPECT_EQ(default_config(decode_spec(32, 8, 128), target, {3, 10}).at("NUM_WARPS"), 8);  // 64 CTAs in one pass
+  EXPECT_EQ(default_config(decode_spec(32, 8, 128), target, {0, 13}).at("NUM_WARPS"), 8);  // 128 of splits
+  EXPECT_EQ(default_config(decode_spec(32, 8, 128), target, {6, 13}).at("NUM_WARPS"), 4);  // 512 in one pass
+}
+
 // Catches a CPU default that leaves threads idle.
 TEST(DefaultConfig, CpuSplitsUntilThreadsHaveTwoPieces) {
   Target target = Target::by_name("cpu");

@@ -97,7 +97,9 @@ double out_at(const AttentionSpec& spec, const Outputs& outputs, int sequence, i
 }
 
 double hashed(int64_t a, int64_t b, int64_t c, int64_t d) {
-  return Random(static_cast<uint64_t>(((a * 1'000'003 + b) * 1'000'003 + c) * 1'000'003 + d)).uniform(-2, 2);
+  uint64_t seed = 0;
+  for (int64_t part : {a, b, c, d}) seed = seed * 1'000'003 + static_cast<uint64_t>(part);
+  return Random(seed).uniform(-2, 2);
 }
 
 }  // namespace pagetune::testing_support

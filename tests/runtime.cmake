@@ -25,3 +25,5 @@ foreach(theme kernel processes)
   set_tests_properties(gpu_runtime_${theme} PROPERTIES LABELS gpu TIMEOUT 300 SKIP_REGULAR_EXPRESSION "the device under test is absent"
     ENVIRONMENT "PAGETUNE_TEST_DEVICE=cuda:0;PAGETUNE_CACHE_DIR=${CMAKE_BINARY_DIR}/test-cache")
 endforeach()
+# LeakSanitizer stops a process's threads through ptrace, which fails now and then while sixteen processes end at once.
+set_property(TEST runtime_processes_test APPEND PROPERTY ENVIRONMENT ASAN_OPTIONS=detect_leaks=0)

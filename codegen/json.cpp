@@ -3,30 +3,40 @@
 #include <fmt/format.h>
 
 #include <limits>
-#include <set>
-#include <vector>
 
+#include "codegen/json_structure.hpp"
 #include "pagetune/error.hpp"
 
 namespace pagetune {
 
-nlohmann::json parse_json(const std::string& text, const std::string& what) {
-  using Event = nlohmann::json::parse_event_t;
-  std::vector<std::set<std::string>> keys_of_open_objects;
-  auto refuse_duplicates = [&](int, Event event, nlohmann::json& parsed) {
-    if (event == Event::object_start) keys_of_open_objects.emplace_back();
-    if (event == Event::object_end) keys_of_open_objects.pop_back();
-    if (event == Event::key && !keys_of_open_objects.back().insert(parsed.get<std::string>()).second) {
-      throw Error(ErrorCode::invalid_argument,
-                  fmt::format("the key {} stands twice in one object of {}; keep one of them", parsed.dump(), what));
-    }
-    return true;
-  };
-  try {
-    return nlohmann::json::parse(text, refuse_duplicates);
-  } catch (const nlohmann::json::exception& error) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("{} is not valid JSON: {}", what, error.what()));
+namespace {
+
+constexpr size_t kMaxLevels = 64;  // nothing that pagetune reads or writes nests deeper than 8
+
+class Structure final : public JsonStructure {
+ public:
+  explicit Structure(const std::string& what) : JsonStructure(kMaxLevels), what_(what) {}
+  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception& error) override {
+    throw Error(ErrorCode::invalid_argument, fmt::format("{} is not valid JSON: {}", what_, error.what()));
   }
+
+ private:
+  [[noreturn]] void duplicate_key(const std::string& quoted) override {
+    throw Error(ErrorCode::invalid_argument, fmt::format("the key {} stands twice in one object of {}; keep one of them", quoted, what_));
+  }
+  [[noreturn]] void too_deep(size_t max_levels) override {
+    throw Error(ErrorCode::invalid_argument, fmt::format("{} nests objects and arrays more than {} levels deep", what_, max_levels));
+  }
+
+  const std::string& what_;
+};
+
+}  // namespace
+
+nlohmann::json parse_json(const std::string& text, const std::string& what) {
+  Structure structure(what);
+  nlohmann::json::sax_parse(text, &structure);
+  return nlohmann::json::parse(text);
 }
 
 int int_from_json(const nlohmann::json& value, const std::string& key, const std::string& what) {

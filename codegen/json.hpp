@@ -5,8 +5,8 @@
 
 namespace pagetune {
 
-// `what` names the input in messages, for example "the spec". Error invalid_argument for malformed text and for a key that stands twice
-// in one object (the usual parser would silently keep the last).
+// `what` names the input in messages, for example "the spec". Error invalid_argument for malformed text, for a key that stands twice
+// in one object (the usual parser would silently keep the last) and for more than 64 levels.
 nlohmann::json parse_json(const std::string& text, const std::string& what);
 
 // An integer that fits an int. Error invalid_argument naming `key` of `what` and the value.

@@ -2,6 +2,7 @@ pagetune_test(codegen_test
   ${CMAKE_CURRENT_SOURCE_DIR}/codegen_bucket_test.cpp
   ${CMAKE_CURRENT_SOURCE_DIR}/codegen_default_test.cpp
   ${CMAKE_CURRENT_SOURCE_DIR}/codegen_expression_test.cpp
+  ${CMAKE_CURRENT_SOURCE_DIR}/codegen_json_test.cpp
   ${CMAKE_CURRENT_SOURCE_DIR}/codegen_sha256_test.cpp
   ${CMAKE_CURRENT_SOURCE_DIR}/codegen_space_test.cpp
   ${CMAKE_CURRENT_SOURCE_DIR}/codegen_spec_test.cpp

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 #include <string_view>
 #include <vector>
 
+#include "codegen/json_structure.hpp"
 #include "pagetune/error.hpp"
 
 namespace pagetune::importer {
@@ -68,29 +68,12 @@ std::string reason_of(std::string message) {
   return message;
 }
 
-// Checks everything that json::parse() would not, in one pass without recursion.
-class Checker : public nlohmann::json_sax<json> {
+// Everything that json::parse() would not check, with places in the original text.
+class Checker final : public JsonStructure {
  public:
   Checker(const std::string& file, const std::string& original, const std::vector<size_t>& quotes)
-      : file_(file), original_(original), quotes_(quotes) {}
+      : JsonStructure(kMaxConfigLevels), file_(file), original_(original), quotes_(quotes) {}
 
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_unsigned(number_unsigned_t) override { return true; }
-  bool number_float(number_float_t, const string_t&) override { return true; }
-  bool string(string_t&) override { return true; }
-  bool binary(binary_t&) override { return true; }
-  bool start_object(size_t) override { return open(); }
-  bool end_object() override { return close(); }
-  bool start_array(size_t) override { return open(); }
-  bool end_array() override { return close(); }
-  bool key(string_t& name) override {
-    if (!keys_.back().insert(name).second) {
-      refuse(fmt::format("{}: the key {} stands twice in one object; keep one of them", file_, json(name).dump(-1, ' ', true)));
-    }
-    return true;
-  }
   bool parse_error(size_t bytes_read, const std::string&, const nlohmann::detail::exception& error) override {
     size_t offset = bytes_read == 0 ? 0 : bytes_read - 1;
     auto added = std::lower_bound(quotes_.begin(), quotes_.end(), offset) - quotes_.begin();
@@ -99,23 +82,16 @@ class Checker : public nlohmann::json_sax<json> {
   }
 
  private:
-  bool open() {
-    keys_.emplace_back();
-    if (keys_.size() > static_cast<size_t>(kMaxConfigLevels)) {
-      refuse(fmt::format("{}: objects and arrays are nested more than {} levels deep; a model config needs fewer than 10", file_,
-                         kMaxConfigLevels));
-    }
-    return true;
+  [[noreturn]] void duplicate_key(const std::string& quoted) override {
+    refuse(fmt::format("{}: the key {} stands twice in one object; keep one of them", file_, quoted));
   }
-  bool close() {
-    keys_.pop_back();
-    return true;
+  [[noreturn]] void too_deep(size_t max_levels) override {
+    refuse(fmt::format("{}: objects and arrays are nested more than {} levels deep; a model config needs fewer than 10", file_, max_levels));
   }
 
   const std::string& file_;
   const std::string& original_;
   const std::vector<size_t>& quotes_;
-  std::vector<std::set<std::string>> keys_;  // of the open objects and (empty) arrays
 };
 
 }  // namespace

@@ -54,11 +54,16 @@ class Nvrtc final : public Compiler {
     int major = 0, minor = 0;
     version_(&major, &minor);
     short_version_ = "nvrtc " + std::to_string(major) + "." + std::to_string(minor);
-    // NVRTC tells no build number; the library's size tells two builds of one version apart.
     Dl_info where{};
+    if (dladdr(reinterpret_cast<void*>(version_), &where) == 0 || where.dli_fname == nullptr) where.dli_fname = "";
+    const std::filesystem::path file = where.dli_fname;
+    // NVRTC opens its built-ins by name alone when it first compiles: from a folder that the loader does not search (PyPI's package, say)
+    // they are only found if they are loaded already.
+    const auto builtins = file.parent_path() / ("libnvrtc-builtins.so." + std::to_string(major) + "." + std::to_string(minor));
+    dlopen(builtins.c_str(), RTLD_NOW | RTLD_GLOBAL);
+    // NVRTC tells no build number; the library's size tells two builds of one version apart.
     std::error_code failed;
-    std::uintmax_t size = 0;
-    if (dladdr(reinterpret_cast<void*>(version_), &where) != 0 && where.dli_fname != nullptr) size = std::filesystem::file_size(where.dli_fname, failed);
+    const std::uintmax_t size = std::filesystem::file_size(file, failed);
     if (major >= 13) no_cache_ = "--no-cache";
     identity_ = short_version_ + "." + std::to_string(failed ? 0 : size);
   }

@@ -41,7 +41,7 @@ class DeviceProblem::Memory {
   // Empty if the array still equals its source and the guards are intact.
   std::string damage() const {
     if (!guarded_) return {};
-    const std::string guards = guarded_->damage();
+    std::string guards = guarded_->damage();
     if (!guards.empty() || source_ == nullptr) return guards;
     const std::vector<char> now = guarded_->download();
     const auto change = std::mismatch(now.begin(), now.end(), source_->data()).first;

@@ -6,11 +6,9 @@
 #include <atomic>
 #include <cmath>
 #include <deque>
-#include <exception>
 #include <map>
 #include <mutex>
 #include <shared_mutex>
-#include <thread>
 #include <unordered_map>
 
 #include "codegen/support.hpp"
@@ -18,6 +16,7 @@
 #include "runtime/build.hpp"
 #include "runtime/dispatch.hpp"
 #include "runtime/launch.hpp"
+#include "runtime/parallel.hpp"
 
 namespace pagetune {
 namespace {
@@ -155,27 +154,9 @@ class KernelImpl final : public Kernel {
   // Compiles side by side; the binaries land in the store, from where module() takes them.
   void compile_all(const std::vector<uint16_t>& work) {
     if (work.size() < 2) return;
-    std::atomic<size_t> next{0};
-    std::exception_ptr failure;
-    std::mutex failure_mutex;
-    const auto run = [&] {
-      for (size_t i = next++; i < work.size(); i = next++) {
-        try {
-          build_binary(device_->compiler(), *store_, spec_, table_.configs()[work[i]], device_->target());
-        } catch (...) {
-          const std::lock_guard lock(failure_mutex);
-          if (failure == nullptr) failure = std::current_exception();
-        }
-      }
-    };
-    // Beyond eight, NVRTC compiles contend for memory more than they gain.
-    const size_t count = std::min<size_t>({work.size(), 8, std::max(1u, std::thread::hardware_concurrency())});
-    {
-      std::vector<std::jthread> pool;
-      for (size_t i = 1; i < count; ++i) pool.emplace_back(run);
-      run();
-    }
-    if (failure != nullptr) std::rethrow_exception(failure);
+    parallel_for(
+        static_cast<int64_t>(work.size()),
+        [&](int64_t i) { build_binary(device_->compiler(), *store_, spec_, table_.configs()[work[static_cast<size_t>(i)]], device_->target()); }, kCompileThreads);
   }
 
   AttentionSpec spec_;

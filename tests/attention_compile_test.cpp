@@ -12,7 +12,7 @@
 #include "codegen/support.hpp"
 #include "pagetune/error.hpp"
 #include "runtime/device.hpp"
-#include "tuner/parallel.hpp"
+#include "runtime/parallel.hpp"
 
 namespace pagetune {
 namespace {

@@ -6,19 +6,13 @@
 #include "pagetune/error.hpp"
 #include "tuner/host_problem.hpp"
 #include "tuner/oracle.hpp"
+#include "specs.hpp"
 
 namespace pagetune {
 namespace {
 
 AttentionSpec spec_of(int q_heads, int kv_heads, int dim, int page, DType type = DType::fp32) {
-  AttentionSpec spec;
-  spec.q_heads = q_heads;
-  spec.kv_heads = kv_heads;
-  spec.head_dim_k = spec.head_dim_v = dim;
-  spec.page_size = page;
-  spec.q_dtype = spec.kv_dtype = spec.out_dtype = type;
-  spec.lse = true;
-  return spec;
+  return uniform_spec(q_heads, kv_heads, dim, page, type, true);
 }
 
 // K = 0, q = 1, V[t] = t: out is the mean of the attended positions, LSE the logarithm of their number.

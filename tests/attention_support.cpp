@@ -8,7 +8,8 @@
 #include "pagetune/error.hpp"
 #include "runtime/build.hpp"
 #include "tuner/numeric.hpp"
-#include "tuner/parallel.hpp"
+#include "runtime/parallel.hpp"
+#include "specs.hpp"
 
 namespace pagetune::testing_support {
 namespace {
@@ -47,16 +48,7 @@ std::vector<DType> DeviceTest::dtypes() const {
   return {DType::bf16, DType::fp16};
 }
 
-AttentionSpec decode_spec(int q_heads, int kv_heads, int head_dim, int page_size, DType type) {
-  AttentionSpec spec;
-  spec.q_heads = q_heads;
-  spec.kv_heads = kv_heads;
-  spec.head_dim_k = spec.head_dim_v = head_dim;
-  spec.page_size = page_size;
-  spec.q_dtype = spec.kv_dtype = spec.out_dtype = type;
-  spec.lse = true;
-  return spec;
-}
+AttentionSpec decode_spec(int q_heads, int kv_heads, int head_dim, int page_size, DType type) { return uniform_spec(q_heads, kv_heads, head_dim, page_size, type, true); }
 
 std::shared_ptr<const Module> module_of(Device& device, const AttentionSpec& spec, int variant) {
   static std::map<std::pair<std::string, int>, std::shared_ptr<const Module>> modules;

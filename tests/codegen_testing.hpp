@@ -8,6 +8,7 @@
 #include "codegen/target.hpp"
 #include "pagetune/error.hpp"
 #include "pagetune/spec.hpp"
+#include "specs.hpp"
 
 namespace pagetune::testing {
 
@@ -41,13 +42,7 @@ inline const std::vector<std::string>& target_names() {
 }
 
 inline AttentionSpec decode_spec(int q_heads, int kv_heads, int head_dim, int page_size = 16, DType type = DType::bf16) {
-  AttentionSpec spec;
-  spec.q_heads = q_heads;
-  spec.kv_heads = kv_heads;
-  spec.head_dim_k = spec.head_dim_v = head_dim;
-  spec.page_size = page_size;
-  spec.q_dtype = spec.kv_dtype = spec.out_dtype = type;
-  return spec;
+  return uniform_spec(q_heads, kv_heads, head_dim, page_size, type, false);
 }
 
 }  // namespace pagetune::testing

@@ -8,7 +8,7 @@
 
 #include "pagetune/error.hpp"
 #include "tuner/numeric.hpp"
-#include "tuner/parallel.hpp"
+#include "runtime/parallel.hpp"
 
 namespace pagetune {
 namespace {

@@ -13,15 +13,13 @@
 #include "tuner/bandwidth.hpp"
 #include "tuner/budget.hpp"
 #include "tuner/candidates.hpp"
-#include "tuner/parallel.hpp"
+#include "runtime/parallel.hpp"
 #include "tuner/race.hpp"
 #include "tuner/shape.hpp"
 
 namespace pagetune {
 namespace {
 
-// More at once would not compile faster, and each compile holds some hundred MB.
-constexpr int kCompileThreads = 8;
 // Bytes of stack frame per thread that a candidate may have: what spills more than a few registers is never the fastest.
 constexpr int kSpillBytes = 64;
 // Share of what is left of the budget after which no further compile begins.

@@ -16,7 +16,7 @@
 #include "tuner/cli/verbs.hpp"
 #include "tuner/cli/winners_view.hpp"
 #include "tuner/cli/workset.hpp"
-#include "tuner/parallel.hpp"
+#include "runtime/parallel.hpp"
 #include "tuner/shape.hpp"
 
 namespace pagetune::cli {

@@ -11,7 +11,7 @@
 #include "tuner/cli/exit_code.hpp"
 #include "tuner/cli/verbs.hpp"
 #include "tuner/cli/workset.hpp"
-#include "tuner/parallel.hpp"
+#include "runtime/parallel.hpp"
 #include "tuner/shape.hpp"
 
 namespace pagetune::cli {
@@ -52,7 +52,6 @@ Warmed prewarm(const Workset& set, Store& store) {
   warmed.binaries = todo.size();
   uint64_t before = store.counters().compiles;
   std::mutex mutex;
-  constexpr int kCompileThreads = 8;
   parallel_for(
       static_cast<int64_t>(todo.size()),
       [&](int64_t i) {

@@ -10,8 +10,11 @@
 
 namespace pagetune {
 
-// Calls body(i) for i in [0, count), in any order and on up to min(hardware_concurrency, most) threads. The first exception stops the loop and is
-// rethrown when all threads have ended.
+// Compiles at a time: beyond eight they contend for memory (some hundred MB each) more than they gain.
+constexpr int64_t kCompileThreads = 8;
+
+// Calls body(i) for i in [0, count), in any order and on up to min(hardware_concurrency, most) threads.
+// The first exception stops the loop and is rethrown when all threads have ended.
 template <class Body>
 void parallel_for(int64_t count, const Body& body, int64_t most = INT64_MAX) {
   const int64_t threads = std::min<int64_t>({count, most, std::max(1U, std::thread::hardware_concurrency())});

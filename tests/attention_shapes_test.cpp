@@ -109,7 +109,7 @@ TEST_F(Shapes, SharedPrefixPages) {
   HostProblem copies(shape);
   fill(copies);
   expect_right(device(), shared);
-  for (const int splits : kSplitCounts) EXPECT_TRUE(outputs_of(device(), shared, 2, splits) == outputs_of(device(), copies, 2, splits)) << splits;
+  for (const int splits : split_counts()) EXPECT_TRUE(outputs_of(device(), shared, 2, splits) == outputs_of(device(), copies, 2, splits)) << splits;
 }
 
 // Fault: accumulation order or unwritten memory makes two runs differ.
@@ -117,7 +117,7 @@ TEST_F(Shapes, RepeatedRunsGiveTheSameBits) {
   const AttentionSpec spec = decode_spec(14, 2, 120, 16);
   const HostProblem problem({.spec = spec, .lens = {1000, 1, 333, 0, 64}});
   DeviceProblem on_device(device(), problem);
-  for (const int splits : kSplitCounts) {
+  for (const int splits : split_counts()) {
     on_device.run(*module_of(device(), spec, 2), splits);
     const Outputs first = on_device.outputs();
     for (int i = 0; i < 4; ++i) {
@@ -136,7 +136,7 @@ TEST_F(Shapes, NaNWhereNothingMayBeReadGivesTheBitsOfZeros) {
       shape.poison = false;
       const HostProblem zeros(shape);
       EXPECT_TRUE(outputs_of(device(), poisoned, 1, 1) == outputs_of(device(), zeros, 1, 1)) << "V1, page " << page << ", head dim " << dim;
-      for (const int splits : kSplitCounts) {
+      for (const int splits : split_counts()) {
         EXPECT_TRUE(outputs_of(device(), poisoned, 2, splits) == outputs_of(device(), zeros, 2, splits)) << splits << " splits, page " << page << ", head dim " << dim;
       }
     }

@@ -36,8 +36,12 @@ std::shared_ptr<const Module> module_of(Device&, const AttentionSpec&, int varia
 // Compiles V1 and V2 of all specs on all cores, for module_of().
 void build_all(Device&, const std::vector<AttentionSpec>&);
 
+// True where a tool that tracks every memory access runs the program (PAGETUNE_TEST_SANITIZED=1): tests whose point is a large number of
+// CTAs or tokens then take fewer split counts or shorter sequences, through the same kernels.
+bool sanitized();
+
 // V2's counts in the tests: no split, few, and more than any sequence here has tiles.
-inline const std::vector<int> kSplitCounts = {1, 2, 3, 8, 40};
+const std::vector<int>& split_counts();
 
 // Runs V1 and V2 with every split count against the oracle and adds a failure for each that is not right. Returns V1's outputs.
 Outputs expect_right(Device&, const HostProblem&, const std::string& where = "");

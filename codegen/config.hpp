@@ -18,6 +18,7 @@ class KernelConfig {
 
   int variant() const { return at("VARIANT"); }         // 1: one pass, 2: split KV and merge
   int num_splits() const { return get("NUM_SPLITS", 1); }
+  bool even_share() const { return get("CTA_QUARTERS", 0) > 0; }  // V2 with all tiles shared evenly, not each sequence's
 
   std::string canonical_json() const;
   static KernelConfig from_json(const std::string& text);  // object of integers; anything else is an Error

@@ -55,6 +55,7 @@ void for_each_field(Spec& spec, Visit&& visit) {
   visit("address_map", spec.address_map);
   visit("alibi", spec.alibi);
   visit("batch_invariant", spec.batch_invariant);
+  visit("block_sparse", spec.block_sparse);
   visit("checked", spec.checked);
   visit("chunk", spec.chunk);
   visit("head_dim_k", spec.head_dim_k);
@@ -71,6 +72,7 @@ void for_each_field(Spec& spec, Visit&& visit) {
   visit("page_size", spec.page_size);
   visit("q_dtype", spec.q_dtype);
   visit("q_heads", spec.q_heads);
+  visit("q_len", spec.q_len);
   visit("sink_tokens", spec.sink_tokens);
   visit("sinks", spec.sinks);
   visit("soft_cap", spec.soft_cap);

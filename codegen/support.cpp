@@ -30,11 +30,12 @@ std::string shape_refusal(const AttentionSpec& spec) {
 std::string feature_refusal(const AttentionSpec& spec, const std::string& where) {
   const std::pair<const char*, bool> absent[] = {
       {"window", spec.window},     {"chunk", spec.chunk}, {"sink_tokens", spec.sink_tokens}, {"sinks", spec.sinks},
-      {"soft_cap", spec.soft_cap}, {"alibi", spec.alibi}, {"headwise", spec.headwise},
+      {"soft_cap", spec.soft_cap}, {"alibi", spec.alibi}, {"headwise", spec.headwise},       {"block_sparse", spec.block_sparse},
   };
   for (const auto& [name, on] : absent) {
     if (on) return fmt::format("{} is true, which is not implemented for {} yet; it must be false", name, where);
   }
+  if (spec.q_len != 1) return fmt::format("q_len {} is not implemented for {} yet; it must be 1", spec.q_len, where);
   if (spec.mask != MaskKind::none) return fmt::format("mask {} is not implemented for {} yet; it must be none", name_of(spec.mask), where);
   if (spec.address_map != AddressMap::slot) {
     return fmt::format("address_map {} has a meaning only for head-wise tables, which are not implemented for {} yet; it must be slot",

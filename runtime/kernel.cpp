@@ -41,7 +41,7 @@ class KernelImpl final : public Kernel {
   KernelImpl(const AttentionSpec& spec, std::shared_ptr<Device> device, std::shared_ptr<Store> store)
       : spec_(spec), device_(std::move(device)), store_(std::move(store)),
         table_(spec, device_->target(), store_->winners(device_->environment().key(), spec_key(spec))), slots_(table_.configs().size()) {
-    for (size_t i = 0; i < slots_.size(); ++i) slots_[i].num_splits = table_.configs()[i].num_splits();
+    for (size_t i = 0; i < slots_.size(); ++i) slots_[i].plan = LaunchPlan(table_.configs()[i], device_->target());
   }
 
   const AttentionSpec& spec() const override { return spec_; }
@@ -58,7 +58,7 @@ class KernelImpl final : public Kernel {
       // The largest batch that lands in this bucket: up to half an octave above its centre, times the raggedness that select() admits.
       const double largest = bucket.batch() * std::sqrt(2.0) * kMaxRaggedness;
       const int64_t batch = std::min<int64_t>(max_batch, static_cast<int64_t>(largest) + 1);
-      bytes = std::max(bytes, pagetune::workspace_bytes(spec_, batch, slots_[table_.at(bucket).index].num_splits));
+      bytes = std::max(bytes, pagetune::workspace_bytes(spec_, batch, slots_[table_.at(bucket).index].plan));
     }
     return bytes;
   }
@@ -76,7 +76,7 @@ class KernelImpl final : public Kernel {
     // Configs that differ only in launch-time values share a binary: one representative each goes to the compile pool.
     std::map<std::string, uint16_t> shapes;
     for (const uint16_t index : needed)
-      if (slots_[index].module.load(std::memory_order_acquire) == nullptr) shapes.emplace(shape_of(index), index);
+      if (slots_[index].module.load(std::memory_order_acquire) == nullptr) shapes.emplace(shape_text(index), index);
     std::vector<uint16_t> work;
     for (const auto& [shape, index] : shapes) work.push_back(index);
     compile_all(work);
@@ -93,7 +93,7 @@ class KernelImpl final : public Kernel {
     if (selection.source > Source::analytic_default)
       throw Error(ErrorCode::invalid_argument, fmt::format("the selection's source is {}: use a Selection of select()", static_cast<int>(selection.source)));
     Slot& slot = slots_[selection.index];
-    check_params(spec_, slot.num_splits, params);
+    check_params(spec_, slot.plan, params);
     require_planned(params);
     const Module* loaded = slot.module.load(std::memory_order_acquire);
     if (loaded == nullptr) {
@@ -105,7 +105,7 @@ class KernelImpl final : public Kernel {
     }
     if (spec_.checked && params.batch > 0) require_this_device(params);
     counters.selected[static_cast<size_t>(selection.source)].fetch_add(1, std::memory_order_relaxed);
-    loaded->launch(complete(spec_, slot.num_splits, params), stream);
+    loaded->launch(complete(spec_, slot.plan, params), stream);
   }
 
   void check(void* workspace, void* stream) override;
@@ -113,7 +113,7 @@ class KernelImpl final : public Kernel {
  private:
   struct Slot {
     std::atomic<const Module*> module{nullptr};
-    int num_splits = 1;
+    LaunchPlan plan;
   };
 
   static void require_maxima(int max_batch, int max_len) {
@@ -135,17 +135,13 @@ class KernelImpl final : public Kernel {
     device_->check_pointer(params.seq_lens, "seq_lens");
   }
 
-  std::string shape_of(uint16_t index) const {
-    KernelConfig shape = table_.configs()[index];
-    shape.set("NUM_SPLITS", 0);
-    return shape.canonical_json();
-  }
+  std::string shape_text(uint16_t index) const { return shape_of(table_.configs()[index]).canonical_json(); }
 
   // The module of a config, built by the first thread that needs it.
   const Module& module(uint16_t index) {
     const std::lock_guard lock(mutex_);
     if (const Module* loaded = slots_[index].module.load(std::memory_order_relaxed)) return *loaded;
-    auto& shared = modules_[shape_of(index)];
+    auto& shared = modules_[shape_text(index)];
     if (shared == nullptr) shared = build_module(*device_, *store_, spec_, table_.configs()[index]);
     slots_[index].module.store(shared.get(), std::memory_order_release);
     return *shared;

@@ -20,8 +20,18 @@ constexpr int64_t kMaxExtent = int64_t{1} << 48;  // elements; more than any add
 
 size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 size_t record_bytes(const AttentionSpec& spec) { return spec.checked ? kAlignment : 0; }
-size_t partial_rows(const AttentionSpec& spec, int64_t batch, int num_splits) {
-  return num_splits > 1 ? static_cast<size_t>(batch) * static_cast<size_t>(spec.q_heads) * static_cast<size_t>(num_splits) : 0;
+constexpr int kMaxRowsPerCta = 16;      // query rows that one CTA serves, at most
+constexpr int kMinRowsPerCta = 8;
+
+size_t partial_rows(const AttentionSpec& spec, int64_t batch, LaunchPlan plan) {
+  if (plan.num_ctas > 0) return static_cast<size_t>(plan.num_ctas) * 2 * kMaxRowsPerCta;
+  return plan.num_splits > 1 ? static_cast<size_t>(batch) * static_cast<size_t>(spec.q_heads) * static_cast<size_t>(spec.q_len) * static_cast<size_t>(plan.num_splits) : 0;
+}
+// One for each result that several CTAs merge.
+size_t counter_bytes(const AttentionSpec& spec, int64_t batch, LaunchPlan plan) {
+  if (!plan.merges()) return 0;
+  const size_t row_tiles = static_cast<size_t>((spec.rows() + kMinRowsPerCta - 1) / kMinRowsPerCta);
+  return aligned(static_cast<size_t>(batch) * static_cast<size_t>(spec.kv_heads) * row_tiles * sizeof(unsigned long long));
 }
 
 template <class... Args>
@@ -108,18 +118,18 @@ void check_caches(const AttentionSpec& spec, const pt_decode_params& p) {
 
 }  // namespace
 
-size_t workspace_bytes(const AttentionSpec& spec, int64_t batch, int num_splits) {
-  const size_t rows = partial_rows(spec, batch, num_splits);
-  return record_bytes(spec) + aligned(rows * static_cast<size_t>(spec.head_dim_v) * 4) + aligned(rows * 4);
+size_t workspace_bytes(const AttentionSpec& spec, int64_t batch, LaunchPlan plan) {
+  const size_t rows = partial_rows(spec, batch, plan);
+  return record_bytes(spec) + counter_bytes(spec, batch, plan) + aligned(rows * static_cast<size_t>(spec.head_dim_v) * 4) + aligned(rows * 4);
 }
 
-void check_params(const AttentionSpec& spec, int num_splits, const pt_decode_params& p) {
+void check_params(const AttentionSpec& spec, LaunchPlan plan, const pt_decode_params& p) {
   if (p.struct_size != sizeof(pt_decode_params) || p.version != PT_PARAMS_VERSION)
     mismatch("pt_decode_params has size {} and version {}; this library has size {} and version {}: start from make_decode_params()", p.struct_size, p.version, sizeof(pt_decode_params),
              PT_PARAMS_VERSION);
   if (p.batch < 0) refuse("batch is {}: it must not be negative", p.batch);
   if (p.batch == 0) return;
-  if (num_splits < 1 || num_splits > kMaxSplits) refuse("num_splits is {}: allowed are 1 to {}", num_splits, kMaxSplits);
+  if (plan.num_splits < 1 || plan.num_splits > kMaxSplits) refuse("num_splits is {}: allowed are 1 to {}", plan.num_splits, kMaxSplits);
   if (const int64_t ctas = static_cast<int64_t>(p.batch) * spec.q_heads; ctas > kMaxGrid)
     refuse("batch {} x {} query heads asks for {} blocks: the grid allows {}", p.batch, spec.q_heads, ctas, kMaxGrid);
   require_pointer(p.q, "q", 16);
@@ -153,25 +163,30 @@ void check_params(const AttentionSpec& spec, int num_splits, const pt_decode_par
   check_rows("q", p.q_stride_seq, p.q_stride_head, spec.head_dim_k);
   check_rows("out", p.out_stride_seq, p.out_stride_head, spec.head_dim_v);
   check_caches(spec, p);
-  if (const size_t needed = workspace_bytes(spec, p.batch, num_splits); needed > 0) {
+  if (const size_t needed = workspace_bytes(spec, p.batch, plan); needed > 0) {
     require_pointer(p.workspace, "workspace", kAlignment);
     if (p.workspace_bytes < 0 || static_cast<size_t>(p.workspace_bytes) < needed)
-      refuse("the workspace has {} bytes: batch {} with {} splits needs {}; size it with workspace_bytes(max_batch, max_len)", p.workspace_bytes, p.batch, num_splits, needed);
+      refuse("the workspace has {} bytes: batch {} with {} splits needs {}; size it with workspace_bytes(max_batch, max_len)", p.workspace_bytes, p.batch, plan.num_splits, needed);
   }
 }
 
-pt_decode_params complete(const AttentionSpec& spec, int num_splits, pt_decode_params p) {
+pt_decode_params complete(const AttentionSpec& spec, LaunchPlan plan, pt_decode_params p) {
   constexpr float kLog2E = 1.44269504088896340736f;
   if (p.scale == 0.f) p.scale = 1.f / std::sqrt(static_cast<float>(spec.head_dim_k));
   p.scale_log2 = p.scale * kLog2E;
-  p.num_splits = num_splits;
+  p.num_splits = plan.num_splits;
+  p.num_ctas = plan.num_ctas;
   auto* base = static_cast<unsigned char*>(p.workspace);
   p.error = spec.checked ? reinterpret_cast<pt_error_record*>(base) : nullptr;
+  p.counters = nullptr;
   p.partial_out = nullptr;
   p.partial_lse = nullptr;
-  if (const size_t rows = partial_rows(spec, p.batch, num_splits); rows > 0) {
-    p.partial_out = reinterpret_cast<float*>(base + record_bytes(spec));
-    p.partial_lse = reinterpret_cast<float*>(base + record_bytes(spec) + aligned(rows * static_cast<size_t>(spec.head_dim_v) * 4));
+  if (plan.merges()) {
+    base += record_bytes(spec);
+    p.counters = reinterpret_cast<unsigned long long*>(base);
+    base += counter_bytes(spec, p.batch, plan);
+    p.partial_out = reinterpret_cast<float*>(base);
+    p.partial_lse = reinterpret_cast<float*>(base + aligned(partial_rows(spec, p.batch, plan) * static_cast<size_t>(spec.head_dim_v) * 4));
   }
   return p;
 }
@@ -193,9 +208,13 @@ void set_contiguous_strides(const AttentionSpec& spec, int block_table_width, pt
   cache(spec.head_dim_k, p.k_stride_page, p.k_stride_token, p.k_stride_head);
   cache(spec.head_dim_v, p.v_stride_page, p.v_stride_token, p.v_stride_head);
   p.q_stride_head = spec.head_dim_k;
-  p.q_stride_seq = static_cast<int64_t>(spec.q_heads) * spec.head_dim_k;
+  p.q_stride_token = static_cast<int64_t>(spec.q_heads) * spec.head_dim_k;
+  p.q_stride_seq = spec.q_len * p.q_stride_token;
   p.out_stride_head = spec.head_dim_v;
-  p.out_stride_seq = static_cast<int64_t>(spec.q_heads) * spec.head_dim_v;
+  p.out_stride_token = static_cast<int64_t>(spec.q_heads) * spec.head_dim_v;
+  p.out_stride_seq = spec.q_len * p.out_stride_token;
+  p.seq_lens_stride_seq = 1;
+  p.seq_lens_stride_head = 0;
   p.block_table_stride = block_table_width;
   p.block_table_width = block_table_width;
 }

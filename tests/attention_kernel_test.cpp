@@ -122,7 +122,7 @@ TEST_F(KernelOnDevice, BenchProblemIsRightAtTheEndOfItsChain) {
   const AttentionSpec spec = decode_spec(32, 8, 128, 16);
   const int scale = on_cpu() ? 1 : 16;  // a GPU's case is of the size that is really timed
   const std::vector<int> lens = {scale * 512, scale * 100, scale * 256, 33};
-  const BenchProblem problem(device(), spec, lens, {.max_splits = 8});
+  const BenchProblem problem(device(), spec, lens, {.plans = {1, 8}});
   EXPECT_GE(problem.sets() * problem.kv_bytes(), 4LL * device().environment().l2_bytes);
   for (const auto& [variant, splits] : {std::pair{1, 1}, {2, 8}}) {
     const Check check = problem.check(*module_of(device(), spec, variant), splits, 4);
@@ -136,7 +136,7 @@ TEST_F(KernelOnDevice, ReplayedChainGivesTheBitsOfDirectLaunches) {
   const std::vector<int> lens = {700, 1, 64, 1000};
   const size_t bytes = lens.size() * static_cast<size_t>(spec.q_heads) * spec.head_dim_v * 2;
   constexpr int kLaunches = 4;
-  const BenchProblem problem(device(), spec, lens, {.max_splits = 4});
+  const BenchProblem problem(device(), spec, lens, {.plans = {1, 4}});
   const auto module = module_of(device(), spec, 2);
   const void* start = problem.params(0).q;
   std::vector<char> q(bytes);

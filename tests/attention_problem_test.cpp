@@ -271,7 +271,7 @@ TEST(Numeric, EveryHalfSurvivesARoundTripAndTiesGoToEven) {
 TEST(BenchProblem, RotatesItsPagesAndChainsItsLaunches) {
   FakeDevice device;
   const AttentionSpec spec = small_spec();
-  const BenchProblem problem(device, spec, {100, 7, 64}, {.max_splits = 4, .rotation_bytes = 100'000});
+  const BenchProblem problem(device, spec, {100, 7, 64}, {.plans = {1, 4}, .rotation_bytes = 100'000});
   EXPECT_EQ(problem.kv_bytes(), 171 * 2 * 2 * 16 * 2);
   EXPECT_GE(problem.sets() * problem.kv_bytes(), 100'000);
   std::set<int> seen;
@@ -292,15 +292,15 @@ TEST(BenchProblem, KeepsToItsMemoryOrSaysWhatItNeeds) {
   FakeDevice device;
   const AttentionSpec spec = small_spec();
   const std::vector<int> lens = {512, 512};
-  const size_t one = BenchProblem::bytes_needed(spec, lens, 2);
-  const BenchProblem tight(device, spec, lens, {.max_splits = 2, .memory_limit = one, .rotation_bytes = 1 << 30});
+  const size_t one = BenchProblem::bytes_needed(spec, lens, {LaunchPlan(2)});
+  const BenchProblem tight(device, spec, lens, {.plans = {2}, .memory_limit = one, .rotation_bytes = 1 << 30});
   EXPECT_EQ(tight.sets(), 1);
   EXPECT_LE(tight.memory_bytes(), one);
-  const BenchProblem wide(device, spec, lens, {.max_splits = 2, .memory_limit = 3 * one, .rotation_bytes = 1 << 30});
+  const BenchProblem wide(device, spec, lens, {.plans = {2}, .memory_limit = 3 * one, .rotation_bytes = 1 << 30});
   EXPECT_GE(wide.sets(), 3);
   EXPECT_LE(wide.memory_bytes(), 3 * one);
   try {
-    const BenchProblem none(device, spec, lens, {.max_splits = 2, .memory_limit = one - 1});
+    const BenchProblem none(device, spec, lens, {.plans = {2}, .memory_limit = one - 1});
     FAIL() << "a problem over its limit was made";
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find(std::to_string(one)), std::string::npos) << error.what();

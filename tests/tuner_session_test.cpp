@@ -11,7 +11,7 @@
 #include "codegen/default_config.hpp"
 #include "codegen/generate.hpp"
 #include "pagetune/error.hpp"
-#include "tuner/shape.hpp"
+#include "codegen/launch_plan.hpp"
 
 namespace pagetune {
 namespace {
@@ -81,8 +81,8 @@ class PretendedBench final : public Workbench {
     if (world_.is_right(config)) return {true, 1e-3, ""};
     return {false, 0.5, "half of the output is missing"};
   }
-  void open(Bucket bucket, int max_splits) override {
-    EXPECT_GE(max_splits, 1);
+  void open(Bucket bucket, const std::vector<KernelConfig>& configs) override {
+    EXPECT_FALSE(configs.empty());
     world_.on_open(bucket);
     world_.opened.push_back(bucket.text());
     ++open_;

@@ -8,7 +8,7 @@
 #include "codegen/support.hpp"
 #include "tuner/candidates.hpp"
 #include "tuner/estimate.hpp"
-#include "tuner/shape.hpp"
+#include "codegen/launch_plan.hpp"
 #include "tuner/worklist.hpp"
 
 namespace pagetune {

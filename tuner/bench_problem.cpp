@@ -35,7 +35,7 @@ struct Sizes {
   size_t per_set() const { return k_bytes_per_set + v_bytes_per_set + table_bytes_per_set; }
 };
 
-Sizes sizes_of(const AttentionSpec& spec, const std::vector<int>& lens, int max_splits) {
+Sizes sizes_of(const AttentionSpec& spec, const std::vector<int>& lens, const std::vector<LaunchPlan>& plans) {
   if (spec.head_dim_k != spec.head_dim_v || spec.q_dtype != spec.out_dtype) {
     throw Error(ErrorCode::unsupported, "a dependent chain of launches needs an output that can serve as the next q: equal head dims and dtypes");
   }
@@ -54,22 +54,20 @@ Sizes sizes_of(const AttentionSpec& spec, const std::vector<int>& lens, int max_
   sizes.q_bytes = lens.size() * static_cast<size_t>(spec.q_heads) * spec.head_dim_k * (bits_of(spec.q_dtype) / 8);
   sizes.lens_bytes = lens.size() * sizeof(int);
   sizes.lse_bytes = spec.lse ? lens.size() * static_cast<size_t>(spec.q_heads) * sizeof(float) : 0;
-  for (int splits = 1; splits <= max_splits; splits = splits < max_splits ? std::min(2 * splits, max_splits) : splits + 1) {
-    sizes.workspace = std::max(sizes.workspace, workspace_bytes(spec, static_cast<int64_t>(lens.size()), splits));
-  }
+  for (const LaunchPlan& plan : plans) sizes.workspace = std::max(sizes.workspace, workspace_bytes(spec, static_cast<int64_t>(lens.size()), plan));
   return sizes;
 }
 
 }  // namespace
 
-size_t BenchProblem::bytes_needed(const AttentionSpec& spec, const std::vector<int>& lens, int max_splits) {
-  const Sizes sizes = sizes_of(spec, lens, max_splits);
+size_t BenchProblem::bytes_needed(const AttentionSpec& spec, const std::vector<int>& lens, const std::vector<LaunchPlan>& plans) {
+  const Sizes sizes = sizes_of(spec, lens, plans);
   return sizes.fixed() + sizes.per_set();
 }
 
 BenchProblem::BenchProblem(Device& device, const AttentionSpec& spec, const std::vector<int>& lens, const BenchOptions& options)
     : device_(device), spec_(spec), options_(options), lens_(lens) {
-  const Sizes sizes = sizes_of(spec_, lens_, options_.max_splits);
+  const Sizes sizes = sizes_of(spec_, lens_, options_.plans);
   const size_t limit = options_.memory_limit > 0 ? options_.memory_limit : device_.free_bytes() / 10 * 9;
   if (sizes.fixed() + sizes.per_set() > limit) {
     throw Error(ErrorCode::invalid_argument, "a problem of " + std::to_string(lens_.size()) + " sequences needs " +
@@ -143,16 +141,16 @@ pt_decode_params BenchProblem::params(int launch) const {
   return params;
 }
 
-void BenchProblem::enqueue(const Module& module, int num_splits, int launches, void* stream, int first) const {
-  for (int i = first; i < first + launches; ++i) module.launch(complete(spec_, num_splits, params(i)), stream);
+void BenchProblem::enqueue(const Module& module, LaunchPlan plan, int launches, void* stream, int first) const {
+  for (int i = first; i < first + launches; ++i) module.launch(complete(spec_, plan, params(i)), stream);
 }
 
-Check BenchProblem::check(const Module& module, int num_splits, int groups) const {
+Check BenchProblem::check(const Module& module, LaunchPlan plan, int groups) const {
   const size_t rows = lens_.size() * static_cast<size_t>(spec_.q_heads);
   const size_t q_bytes = rows * spec_.head_dim_k * (bits_of(spec_.q_dtype) / 8);
   constexpr int kLast = 2;
   device_.fill_random(q_[0]->data(), q_bytes, spec_.q_dtype, options_.seed + 3);
-  enqueue(module, num_splits, kLast, device_.stream());
+  enqueue(module, plan, kLast, device_.stream());
   device_.synchronize();
   const pt_decode_params last = params(kLast);
   std::vector<char> poison(q_bytes);
@@ -163,7 +161,7 @@ Check BenchProblem::check(const Module& module, int num_splits, int groups) cons
     fill_poison(poison.data(), poison.size());
     device_.upload(last.lse, poison.data(), poison.size());
   }
-  enqueue(module, num_splits, 1, device_.stream(), kLast);
+  enqueue(module, plan, 1, device_.stream(), kLast);
   device_.synchronize();
 
   Outputs all;

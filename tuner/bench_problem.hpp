@@ -11,7 +11,7 @@
 namespace pagetune {
 
 struct BenchOptions {
-  int max_splits = 1;           // of any launch; sizes the workspace
+  std::vector<LaunchPlan> plans = {LaunchPlan()};  // of the launches; they size the workspace
   size_t memory_limit = 0;      // bytes for everything; 0: nine tenths of Device::free_bytes()
   int64_t rotation_bytes = 0;   // KV that consecutive launches touch before they come back to the same; 0: four times the L2, at least 64 MiB
   uint64_t seed = 1;
@@ -29,7 +29,7 @@ class BenchProblem {
   BenchProblem& operator=(const BenchProblem&) = delete;
 
   // Bytes that a problem needs with one set.
-  static size_t bytes_needed(const AttentionSpec&, const std::vector<int>& lens, int max_splits);
+  static size_t bytes_needed(const AttentionSpec&, const std::vector<int>& lens, const std::vector<LaunchPlan>& plans);
 
   int sets() const { return sets_; }
   int64_t kv_bytes() const { return kv_bytes_; }       // that one launch must read
@@ -40,11 +40,11 @@ class BenchProblem {
   // Enqueues launches first … first + launches - 1 as one chain. A recording of fewer launches than sets() comes back to its own pages
   // when it is replayed: record several that follow one another, or as many launches as there are sets. With an even number of
   // launches a replay goes on from its own output.
-  void enqueue(const Module&, int num_splits, int launches, void* stream, int first = 0) const;
+  void enqueue(const Module&, LaunchPlan, int launches, void* stream, int first = 0) const;
 
   // A chain of three launches from random q: the last one's output against the oracle, on about `groups` (sequence, KV head) pairs,
   // the longest sequence among them, and every element of the output for being written.
-  Check check(const Module&, int num_splits, int groups = 8) const;
+  Check check(const Module&, LaunchPlan, int groups = 8) const;
 
  private:
   class Buffer;

@@ -9,7 +9,7 @@
 #include "codegen/generate.hpp"
 #include "codegen/space.hpp"
 #include "codegen/support.hpp"
-#include "tuner/shape.hpp"
+#include "codegen/launch_plan.hpp"
 
 namespace pagetune {
 

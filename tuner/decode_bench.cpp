@@ -29,7 +29,8 @@ std::vector<Measured> measure_decode(Device& device, Store& store, const DecodeC
                                      const MeasurePolicy& policy) {
   BenchOptions options;
   options.rotation_bytes = static_cast<int64_t>(policy.rotation_l2) * device.environment().l2_bytes;
-  for (const KernelConfig& config : configs) options.max_splits = std::max(options.max_splits, config.num_splits());
+  options.plans.clear();
+  for (const KernelConfig& config : configs) options.plans.emplace_back(config, device.target());
   BenchProblem problem(device, cell.spec, lengths_of(cell), options);
 
   struct Lane {
@@ -42,12 +43,12 @@ std::vector<Measured> measure_decode(Device& device, Store& store, const DecodeC
   const int launches = policy.launches_for(problem.sets());
   for (size_t i = 0; i < configs.size(); ++i) {
     lanes[i].module = build_module(device, store, cell.spec, configs[i]);
-    Check check = problem.check(*lanes[i].module, configs[i].num_splits());
+    Check check = problem.check(*lanes[i].module, LaunchPlan(configs[i], device.target()));
     results.push_back({configs[i], 0, 0, problem.kv_bytes(), check.error, check.ok, check.what});
     if (!check.ok) continue;
     lanes[i].recording = device.record(
-        [&problem, kernel = lanes[i].module, splits = configs[i].num_splits(), launches](void* stream) {
-          problem.enqueue(*kernel, splits, launches, stream);  // the CPU keeps this function: nothing of the loop by reference
+        [&problem, kernel = lanes[i].module, plan = LaunchPlan(configs[i], device.target()), launches](void* stream) {
+          problem.enqueue(*kernel, plan, launches, stream);  // the CPU keeps this function: nothing of the loop by reference
         });
     // By time: an idle GPU runs at a fifth of its clock.
     auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(policy.warmup_ms);

@@ -121,9 +121,9 @@ void DeviceProblem::prepare(size_t bytes) {
   params_.workspace_bytes = static_cast<long long>(bytes);
 }
 
-void DeviceProblem::run(const Module& module, int num_splits) {
-  prepare(workspace_bytes(host_.spec(), params_.batch, num_splits));
-  module.launch(complete(host_.spec(), num_splits, params_), device_.stream());
+void DeviceProblem::run(const Module& module, LaunchPlan plan) {
+  prepare(workspace_bytes(host_.spec(), params_.batch, plan));
+  module.launch(complete(host_.spec(), plan, params_), device_.stream());
   device_.synchronize();
 }
 

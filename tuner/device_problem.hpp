@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "codegen/launch_plan.hpp"
 #include "pagetune/pagetune.hpp"
 #include "runtime/device.hpp"
 #include "tuner/guarded.hpp"
@@ -40,7 +41,7 @@ class DeviceProblem {
   const pt_decode_params& params() const { return params_; }
 
   // Poisons outputs and a workspace of exactly the size asked for, launches and waits. Call outputs() and check() afterwards.
-  void run(const Module&, int num_splits);
+  void run(const Module&, LaunchPlan);
   void run(Kernel&);
   void run(Kernel&, Selection);
 

@@ -5,7 +5,7 @@
 
 #include "runtime/build.hpp"
 #include "tuner/problem.hpp"
-#include "tuner/shape.hpp"
+#include "codegen/launch_plan.hpp"
 #include "tuner/workbench.hpp"
 
 namespace pagetune {
@@ -25,9 +25,9 @@ class DeviceWorkbench final : public Workbench {
 
   Verdict verify(const KernelConfig& config) override {
     if (!verifier_) verifier_ = std::make_unique<Verifier>(device_, spec_);
-    Check check = verifier_->check(module(config), config.num_splits());
+    Check check = verifier_->check(module(config), LaunchPlan(config, device_.target()));
     // Any split count may be raced with this binary: an odd one leaves shares of unequal size.
-    if (check.ok && config.variant() == 2) {
+    if (check.ok && config.variant() == 2 && !config.even_share()) {
       Check odd = verifier_->check(module(config), 3);
       check.ok = odd.ok;
       check.what = odd.what;
@@ -36,9 +36,10 @@ class DeviceWorkbench final : public Workbench {
     return {check.ok, check.error, check.what};
   }
 
-  void open(Bucket bucket, int max_splits) override {
+  void open(Bucket bucket, const std::vector<KernelConfig>& configs) override {
     BenchOptions options;
-    options.max_splits = max_splits;
+    options.plans.clear();
+    for (const KernelConfig& config : configs) options.plans.emplace_back(config, device_.target());
     options.rotation_bytes = static_cast<int64_t>(policy_.rotation_l2) * device_.environment().l2_bytes;
     problem_ = std::make_unique<BenchProblem>(device_, spec_, std::vector<int>(static_cast<size_t>(bucket.batch()), bucket.len()), options);
     warm_ = false;
@@ -54,7 +55,7 @@ class DeviceWorkbench final : public Workbench {
     if (!recording) {
       const Module& kernel = module(config);
       recording = device_.record(
-          [this, &kernel, splits = config.num_splits()](void* stream) { problem_->enqueue(kernel, splits, launches(), stream); });
+          [this, &kernel, plan = LaunchPlan(config, device_.target())](void* stream) { problem_->enqueue(kernel, plan, launches(), stream); });
       recording->replay_us();  // the first replay uploads the graph and the code
       warm_up(*recording);
     }

@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "tuner/shape.hpp"
+#include "codegen/launch_plan.hpp"
 #include "tuner/statistics.hpp"
 
 namespace pagetune {
@@ -155,10 +155,10 @@ class Race {
   }
 
   void coarse_to_fine(const Indices& order) {
-    double wanted = std::log2(std::max(2, entrants_[order.front()].config.num_splits()));
+    double wanted = std::log2(std::max(2, spread_of(entrants_[order.front()].config)));
     std::map<KernelConfig, size_t> coarse;
     for (size_t i : order) {
-      auto distance = [&](size_t e) { return std::abs(std::log2(entrants_[e].config.num_splits()) - wanted); };
+      auto distance = [&](size_t e) { return std::abs(std::log2(spread_of(entrants_[e].config)) - wanted); };
       auto [found, inserted] = coarse.emplace(shape_of(entrants_[i].config), i);
       if (!inserted && distance(i) < distance(found->second)) found->second = i;
     }
@@ -403,7 +403,7 @@ const char* name_of(Standing standing) {
 }
 
 bool preferred(const Entrant& a, const Entrant& b) {
-  auto order = [](const Entrant& e) { return std::make_tuple(!e.is_incumbent, e.config.num_splits(), e.shared_bytes, e.config.canonical_json()); };
+  auto order = [](const Entrant& e) { return std::make_tuple(!e.is_incumbent, spread_of(e.config), e.shared_bytes, e.config.canonical_json()); };
   return order(a) < order(b);
 }
 

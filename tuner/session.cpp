@@ -15,7 +15,7 @@
 #include "tuner/candidates.hpp"
 #include "runtime/parallel.hpp"
 #include "tuner/race.hpp"
-#include "tuner/shape.hpp"
+#include "codegen/launch_plan.hpp"
 
 namespace pagetune {
 namespace {
@@ -74,10 +74,10 @@ class SpecTuner {
     result.candidates = static_cast<int>(entrants.size());
     if (entrants.empty()) return none_valid(set, std::move(result));
 
-    int max_splits = 1;
-    for (const Entrant& entrant : entrants) max_splits = std::max(max_splits, entrant.config.num_splits());
+    std::vector<KernelConfig> configs;
+    for (const Entrant& entrant : entrants) configs.push_back(entrant.config);
     try {
-      bench_->open(work.bucket, max_splits);
+      bench_->open(work.bucket, configs);
     } catch (const std::exception& failure) {
       result.outcome = Outcome::failed;
       result.message = failure.what();

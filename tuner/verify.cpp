@@ -32,13 +32,13 @@ Verifier::Verifier(Device& device, const AttentionSpec& spec) {
 
 Verifier::~Verifier() = default;
 
-Check Verifier::check(const Module& module, int num_splits) const {
+Check Verifier::check(const Module& module, LaunchPlan plan) const {
   Check worst;
   for (const auto& problem : cases_) {
-    problem->on_device.run(module, num_splits);
+    problem->on_device.run(module, plan);
     Check check = problem->on_device.check(problem->expected);
     const Outputs first = problem->on_device.outputs();
-    problem->on_device.run(module, num_splits);
+    problem->on_device.run(module, plan);
     if (check.ok && !(problem->on_device.outputs() == first)) {
       check.ok = false;
       check.what = "a second run on the same input gave other bits";
@@ -54,8 +54,8 @@ Check Verifier::check(const Module& module, int num_splits) const {
   return worst;
 }
 
-Check verify(Device& device, const Module& module, const AttentionSpec& spec, int num_splits) {
-  return Verifier(device, spec).check(module, num_splits);
+Check verify(Device& device, const Module& module, const AttentionSpec& spec, LaunchPlan plan) {
+  return Verifier(device, spec).check(module, plan);
 }
 
 }  // namespace pagetune

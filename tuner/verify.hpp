@@ -15,13 +15,13 @@ class Verifier {
 
   // Runs every problem twice. Not ok: a wrong value, an element not written, NaN, a write outside, or other bits the second time.
   // error, max_abs and lse_max_abs are the worst of all problems.
-  Check check(const Module&, int num_splits) const;
+  Check check(const Module&, LaunchPlan) const;
 
  private:
   struct Case;
   std::vector<std::unique_ptr<Case>> cases_;
 };
 
-Check verify(Device&, const Module&, const AttentionSpec&, int num_splits);
+Check verify(Device&, const Module&, const AttentionSpec&, LaunchPlan);
 
 }  // namespace pagetune

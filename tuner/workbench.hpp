@@ -26,8 +26,8 @@ class Workbench {
   // Runs the config on small ragged problems in poisoned memory against the fp64 oracle.
   virtual Verdict verify(const KernelConfig&) = 0;
 
-  // One problem in memory at a time, shared by all configs that are timed on it; none of them splits in more than max_splits.
-  virtual void open(Bucket, int max_splits) = 0;
+  // One problem in memory at a time, shared by all configs that are timed on it.
+  virtual void open(Bucket, const std::vector<KernelConfig>&) = 0;
   virtual void close() = 0;
   // One sample on the open problem, in microseconds per launch. The config was built.
   virtual double sample_us(const KernelConfig&) = 0;

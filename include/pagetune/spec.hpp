@@ -22,6 +22,7 @@ struct AttentionSpec {
   int head_dim_k = 128;
   int head_dim_v = 128;
   int page_size = 16;   // tokens per page
+  int q_len = 1;        // query tokens of a sequence in one step, at most (1 and draft tokens)
   DType q_dtype = DType::bf16;
   DType kv_dtype = DType::bf16;
   DType out_dtype = DType::bf16;
@@ -36,12 +37,14 @@ struct AttentionSpec {
   bool sinks = false;
   bool soft_cap = false;
   bool alibi = false;
+  bool block_sparse = false;     // local blocks and a vertical stride, as vLLM's paged attention has them
   MaskKind mask = MaskKind::none;
   bool lse = false;              // also write the natural-log sum of exponentials
   bool batch_invariant = false;  // bits of a sequence do not depend on its neighbours in the batch
   bool checked = false;          // report bad block-table entries through the workspace's error record
 
   int group_size() const { return q_heads / kv_heads; }
+  int rows() const { return group_size() * q_len; }  // query rows that share one KV head's keys
   bool operator==(const AttentionSpec&) const = default;
 };
 

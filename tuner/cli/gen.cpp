@@ -17,7 +17,7 @@
 #include "tuner/cli/winners_view.hpp"
 #include "tuner/cli/workset.hpp"
 #include "runtime/parallel.hpp"
-#include "tuner/shape.hpp"
+#include "codegen/launch_plan.hpp"
 
 namespace pagetune::cli {
 namespace {

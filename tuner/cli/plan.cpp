@@ -13,7 +13,7 @@
 #include "tuner/cli/workset.hpp"
 #include "tuner/estimate.hpp"
 #include "tuner/session.hpp"
-#include "tuner/shape.hpp"
+#include "codegen/launch_plan.hpp"
 
 namespace pagetune::cli {
 namespace {

@@ -12,7 +12,7 @@
 #include "tuner/cli/verbs.hpp"
 #include "tuner/cli/workset.hpp"
 #include "runtime/parallel.hpp"
-#include "tuner/shape.hpp"
+#include "codegen/launch_plan.hpp"
 
 namespace pagetune::cli {
 namespace {

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "codegen/launch_plan.hpp"
 #include "tuner/cli/table.hpp"
 
 namespace pagetune::cli {
@@ -29,7 +30,7 @@ std::string winners_table(const AttentionSpec& spec, const std::vector<Winner>& 
   names.insert(names.end(), {">default us", ">tied", "reason"});
   Table table(names);
   for (const Winner& w : winners) {
-    std::vector<std::string> row{w.bucket.text(), fmt::format("V{}", w.config.variant()), fmt::format("{}", w.config.num_splits()), shape_text(w.config),
+    std::vector<std::string> row{w.bucket.text(), fmt::format("V{}", w.config.variant()), w.config.even_share() ? fmt::format("{}/4 wave", spread_of(w.config)) : fmt::format("{}", w.config.num_splits()), shape_text(w.config),
                                  fmt::format("{:.2f}", w.median_us), fmt::format("{:.2f} to {:.2f}", w.ci_low_us, w.ci_high_us),
                                  fmt::format("{:.1f}", bytes_of(spec, w.bucket) / w.median_us / 1000)};
     if (floors) row.push_back(w.floor_us > 0 ? fmt::format("{:.1f} %", 100 * w.floor_us / w.median_us) : "");

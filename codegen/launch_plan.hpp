@@ -1,0 +1,37 @@
+// The part of a config that is given at launch: configs that differ only in it share one binary.
+#pragma once
+#include <algorithm>
+
+#include "codegen/config.hpp"
+#include "codegen/target.hpp"
+
+namespace pagetune {
+
+// How a launch spreads the KV tiles: each sequence in num_splits parts, or, where num_ctas > 0, all tiles evenly over that many CTAs.
+struct LaunchPlan {
+  int num_splits = 1;
+  int num_ctas = 0;
+
+  LaunchPlan() = default;
+  LaunchPlan(int splits) : num_splits(splits) {}  // NOLINT(google-explicit-constructor): a split count is a plan
+
+  // CTA_QUARTERS counts in quarters of the device's processors, so that one table serves parts of any size.
+  LaunchPlan(const KernelConfig& config, const Target& target) : num_splits(config.num_splits()) {
+    if (config.even_share()) num_ctas = std::max(1, config.get("CTA_QUARTERS", 0) * target.processors / 4);
+  }
+
+  bool merges() const { return num_splits > 1 || num_ctas > 0; }
+  bool operator==(const LaunchPlan&) const = default;
+};
+
+// What grows with the number of CTAs among configs of one shape.
+inline int spread_of(const KernelConfig& config) { return config.even_share() ? config.at("CTA_QUARTERS") : config.num_splits(); }
+
+// The config of the binary: without launch-time values.
+inline KernelConfig shape_of(KernelConfig config) {
+  if (config.even_share()) config.set("CTA_QUARTERS", 1);
+  config.set("NUM_SPLITS", 0);
+  return config;
+}
+
+}  // namespace pagetune

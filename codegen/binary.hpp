@@ -18,12 +18,16 @@ struct LaunchFacts {
   int merge_threads = 0;    // 0 if there is no merge kernel
   int kv_heads = 0;
   int q_heads = 0;
+  int even_share = 0;       // 1: the grid is num_ctas
+  int cluster = 0;          // 1: the splits of a result are one cluster
+  int box_tokens = 0;       // tokens of a tensor map's box; 0: the kernel takes no tensor maps
+  int page_size = 0, head_dim_k = 0, head_dim_v = 0, flat_map = 0, dtype = 0;  // for the tensor maps
   // from the image's metadata
   int registers = 0;
   int local_bytes = 0;      // stack frame: spills and local arrays
   int static_shared_bytes = 0;
 };
-constexpr int kTemplateFacts = 11;  // how many of them stand in pt_facts, in the order above
+constexpr int kTemplateFacts = 19;  // how many of them stand in pt_facts, in the order above
 
 struct Binary {
   std::string key;      // binary_key()

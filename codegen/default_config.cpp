@@ -41,7 +41,8 @@ KernelConfig cuda_shape(const AttentionSpec& spec, const Target& target, int var
   for (int warps : {8, 4, 2, 1}) {
     if (warps == 8 && !alone) continue;
     for (int stages = most_stages; stages >= 2; --stages) {
-      KernelConfig config({{"VARIANT", variant}, {"NUM_SPLITS", splits}, {"NUM_WARPS", warps}, {"TILE_KV", 16}, {"NUM_STAGES", stages}});
+      KernelConfig config({{"VARIANT", variant}, {"NUM_SPLITS", splits}, {"CTA_QUARTERS", 0}, {"MERGE", variant == 2}, {"LOADER", target.compute_capability >= 90}, {"NUM_WARPS", warps},
+                           {"TILE_KV", 16}, {"NUM_STAGES", stages}});
       reason = space.refusal(spec, config, target);
       if (reason.empty()) return config;
     }

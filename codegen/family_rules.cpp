@@ -79,6 +79,9 @@ std::vector<int64_t> FamilyRules::values(const AttentionSpec& spec, const Target
       target.shared_per_block,
       target.processors,
       target.vector_bits,
+      target.compute_capability,
+      spec.rows(),
+      spec.head_dim_v,
       bucket ? bucket->batch() : 0,
       bucket ? bucket->len() : 0,
   };

@@ -54,10 +54,17 @@ Constants config_constants(const KernelConfig& config, Backend backend) {
   if (backend == Backend::cuda) {
     constants.emplace_back("config.num_warps", config.at("NUM_WARPS"));
     constants.emplace_back("config.num_stages", config.at("NUM_STAGES"));
+    constants.emplace_back("config.loader", config.at("LOADER"));
+    constants.emplace_back("config.merge", config.at("MERGE"));
+    constants.emplace_back("config.even_share", config.even_share());
   } else {
     constants.emplace_back("config.vector_bits", config.at("VECTOR_BITS"));
   }
   return constants;
+}
+
+bool has_merge_kernel(const KernelConfig& config, Backend backend) {
+  return config.variant() == 2 && (backend == Backend::cpu || config.at("MERGE") == 0);
 }
 
 // namespace spec { constexpr int q_heads = 32; … } namespace config { … }
@@ -107,10 +114,11 @@ KernelSource generate_cuda(const AttentionSpec& spec, const KernelConfig& config
   source.constants = spec_constants(spec);
   for (auto& constant : config_constants(config, Backend::cuda)) source.constants.push_back(constant);
   source.text = prelude(source.constants);
+  source.text += std::string("#define PT_TENSOR_MAPS ") + (config.at("LOADER") == 2 ? "1" : "0") + "\n";  // a kernel's parameters cannot depend on a constant
   std::string body;
   std::set<std::string> seen;
   append_file("templates/cuda/decode.cu", seen, body);
-  if (config.variant() == 2) append_file("templates/cuda/merge.cu", seen, body);
+  if (has_merge_kernel(config, Backend::cuda)) append_file("templates/cuda/merge.cu", seen, body);
   source.template_hash = sha256_hex(body);
   source.text += body;
   source.options = {"--gpu-architecture=" + target.arch, "--std=c++17", "-default-device"};
@@ -140,7 +148,7 @@ KernelSource generate(const AttentionSpec& spec, const KernelConfig& config, con
   source.arch = target.arch;
   source.cpu_features = target.cpu_features;
   source.entries = {"pt_decode"};
-  if (config.variant() == 2) source.entries.push_back("pt_merge");
+  if (has_merge_kernel(config, source.backend)) source.entries.push_back("pt_merge");
   return source;
 }
 

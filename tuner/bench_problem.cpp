@@ -127,6 +127,7 @@ BenchProblem::BenchProblem(Device& device, const AttentionSpec& spec, const std:
   params_.max_len = std::max(1, *std::max_element(lens_.begin(), lens_.end()));
   params_.total_len = total;
   params_.num_pages = static_cast<int>(num_pages);
+  params_.flags = options_.flags;
   set_contiguous_strides(spec_, sizes.width, params_);
 }
 

@@ -12,6 +12,7 @@ namespace pagetune {
 
 struct BenchOptions {
   std::vector<LaunchPlan> plans = {LaunchPlan()};  // of the launches; they size the workspace
+  unsigned flags = 0;           // of every launch: PT_LAUNCH_…
   size_t memory_limit = 0;      // bytes for everything; 0: nine tenths of Device::free_bytes()
   int64_t rotation_bytes = 0;   // KV that consecutive launches touch before they come back to the same; 0: four times the L2, at least 64 MiB
   uint64_t seed = 1;

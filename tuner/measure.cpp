@@ -38,6 +38,7 @@ class DeviceWorkbench final : public Workbench {
 
   void open(Bucket bucket, const std::vector<KernelConfig>& configs) override {
     BenchOptions options;
+    options.flags = policy_.flags();
     options.plans.clear();
     for (const KernelConfig& config : configs) options.plans.emplace_back(config, device_.target());
     options.rotation_bytes = static_cast<int64_t>(policy_.rotation_l2) * device_.environment().l2_bytes;

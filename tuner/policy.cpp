@@ -34,7 +34,8 @@ std::string MeasurePolicy::canonical_json() const {
                         {"max_rounds", max_rounds},
                         {"final_rounds", final_rounds},
                         {"tie_permille", tie_permille},
-                        {"gain_permille", gain_permille}}
+                        {"gain_permille", gain_permille},
+                        {"overlap", overlap}}
       .dump();
 }
 

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "codegen/target.hpp"
+#include "pagetune/params.h"
 
 namespace pagetune {
 
@@ -19,6 +20,9 @@ struct MeasurePolicy {
   int final_rounds = 15;         // fresh rounds of winner, default and runner-up; fewest that give a 99 % interval inside the extremes by two
   int tie_permille = 20;         // candidates this close are tied
   int gain_permille = 10;        // a winner is at least this much faster than the default
+  int overlap = 1;               // launches are programmatic dependent ones, as an engine that can promise it launches them
+
+  unsigned flags() const { return overlap != 0 ? PT_LAUNCH_OVERLAP : 0; }
 
   static MeasurePolicy for_backend(Backend);
 

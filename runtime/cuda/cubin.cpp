@@ -132,6 +132,14 @@ LaunchFacts read_cubin(const std::string& data, const std::string& entry) {
     facts.merge_threads = values[8];
     facts.kv_heads = values[9];
     facts.q_heads = values[10];
+    facts.even_share = values[11];
+    facts.cluster = values[12];
+    facts.box_tokens = values[13];
+    facts.page_size = values[14];
+    facts.head_dim_k = values[15];
+    facts.head_dim_v = values[16];
+    facts.flat_map = values[17];
+    facts.dtype = values[18];
     found_facts = true;
   }
   if (!found_facts) damaged("no symbol pt_facts");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <mutex>
+#include <optional>
 
 #include "pagetune/error.hpp"
 #include "runtime/cuda/driver.hpp"
@@ -14,9 +15,32 @@ namespace {
 Pointer device_pointer(const void* p) { return reinterpret_cast<Pointer>(p); }
 Stream stream_of(void* stream) { return static_cast<Stream>(stream); }
 
+// K and V as tensors of (head dim, token, KV head, page), in boxes of 64 dims by `box_tokens` tokens. With the flat address map an id is a page of one
+// head. Strides of axes with one element are never used and may be anything: they are replaced.
+struct TensorMaps {
+  TensorMap k, v;
+
+  TensorMaps(const LaunchFacts& facts, const pt_decode_params& p) {
+    encode(k, facts, p.k_cache, facts.head_dim_k, p.k_stride_page, p.k_stride_token, p.k_stride_head, p.num_pages);
+    encode(v, facts, p.v_cache, facts.head_dim_v, p.v_stride_page, p.v_stride_token, p.v_stride_head, p.num_pages);
+  }
+
+ private:
+  static void encode(TensorMap& map, const LaunchFacts& facts, const void* cache, int dim, long long page, long long token, long long head, int pages) {
+    using U64 = unsigned long long;
+    const U64 sizes[4] = {static_cast<U64>(dim), static_cast<U64>(facts.page_size), facts.flat_map != 0 ? 1 : static_cast<U64>(facts.kv_heads), static_cast<U64>(pages)};
+    const long long elements[3] = {token, head, page};
+    U64 strides[3];
+    for (int i = 0; i < 3; ++i) strides[i] = sizes[i + 1] > 1 ? static_cast<U64>(elements[i]) * 2 : static_cast<U64>(dim) * 2;
+    const unsigned box[4] = {64, static_cast<unsigned>(facts.box_tokens), 1, 1}, steps[4] = {1, 1, 1, 1};
+    driver().check(driver().tensor_map(&map, facts.dtype == 0 ? kBfloat16 : kFloat16, 4, const_cast<void*>(cache), sizes, strides, box, steps, kNoInterleave, kSwizzle128, kPromoteTo128, kZeroFill),
+                   "describing the KV cache to the copy engine");
+  }
+};
+
 class CudaModule final : public Module {
  public:
-  CudaModule(Context context, const Binary& binary, const Target& target) : context_(context), facts_(binary.facts) {
+  CudaModule(Context context, const Binary& binary, const Target& target) : context_(context), facts_(binary.facts), overlaps_(target.compute_capability >= 90) {
     const ContextScope scope(context_);
     const Driver& d = driver();
     d.check(d.module_load(&module_, binary.data.data()), "loading a kernel");
@@ -27,6 +51,7 @@ class CudaModule final : public Module {
                                                         facts_.shared_bytes + facts_.static_shared_bytes, target.arch, target.shared_per_block));
       // Also makes the driver load the function now, not in the first launch, which may be inside a capture.
       d.check(d.function_set(decode_, kMaxDynamicShared, facts_.shared_bytes), "raising the shared-memory limit");
+      if (facts_.cluster) d.check(d.function_set(decode_, kLargeClusters, 1), "allowing clusters of 16");
       if (facts_.merge_threads > 0) {
         d.check(d.module_function(&merge_, module_, "pt_merge"), "looking for pt_merge");
         d.check(d.function_set(merge_, kMaxDynamicShared, 0), "preparing pt_merge");
@@ -49,23 +74,39 @@ class CudaModule final : public Module {
 
   void launch(const pt_decode_params& params, void* stream) const override {
     if (params.batch == 0) return;
-    const Driver& d = driver();
     const ContextScope scope(context_);
-    pt_decode_params copy = params;
-    void* arguments[] = {&copy};
-    const auto batch = static_cast<unsigned>(params.batch);
-    const unsigned ctas = batch * static_cast<unsigned>(facts_.kv_heads * facts_.head_tiles);
-    d.check(d.launch(decode_, ctas, static_cast<unsigned>(params.num_splits), 1, static_cast<unsigned>(facts_.threads), 1, 1,
-                     static_cast<unsigned>(facts_.shared_bytes), stream_of(stream), arguments, nullptr),
-            "launching pt_decode");
-    if (merge_ != nullptr)
-      d.check(d.launch(merge_, batch * static_cast<unsigned>(facts_.q_heads), 1, 1, static_cast<unsigned>(facts_.merge_threads), 1, 1, 0, stream_of(stream), arguments, nullptr),
-              "launching pt_merge");
+    const unsigned row_tiles = static_cast<unsigned>(params.batch) * static_cast<unsigned>(facts_.kv_heads * facts_.head_tiles);
+    const auto splits = static_cast<unsigned>(params.num_splits);
+    const bool overlap = (params.flags & PT_LAUNCH_OVERLAP) != 0 && overlaps_;
+    void* arguments[] = {const_cast<pt_decode_params*>(&params), nullptr};
+    std::optional<TensorMaps> maps;
+    if (facts_.box_tokens > 0) arguments[1] = &maps.emplace(facts_, params);
+    enqueue(decode_, facts_.even_share ? static_cast<unsigned>(params.num_ctas) : row_tiles * splits, facts_.threads, facts_.shared_bytes, overlap, facts_.cluster ? splits : 1, arguments, stream);
+    // The merge always overlaps its own main kernel: it reads nothing before that has finished.
+    if (merge_ != nullptr && splits > 1) enqueue(merge_, row_tiles, facts_.merge_threads, 0, overlaps_, 1, arguments, stream);
   }
 
  private:
+  static void enqueue(Function kernel, unsigned ctas, int threads, int shared_bytes, bool overlap, unsigned cluster, void** arguments, void* stream) {
+    LaunchAttribute attributes[2];
+    LaunchConfig config{{ctas, 1, 1}, {static_cast<unsigned>(threads), 1, 1}, static_cast<unsigned>(shared_bytes), stream_of(stream), attributes, 0};
+    if (overlap) {
+      LaunchAttribute& attribute = attributes[config.num_attributes++];
+      attribute.id = kProgrammaticOverlap;
+      attribute.value.allowed = 1;
+    }
+    if (cluster > 1) {
+      LaunchAttribute& attribute = attributes[config.num_attributes++];
+      attribute.id = kClusterDimension;
+      attribute.value.cluster[0] = cluster;
+      attribute.value.cluster[1] = attribute.value.cluster[2] = 1;
+    }
+    driver().check(driver().launch_ex(&config, kernel, arguments, nullptr), "launching a decode kernel");
+  }
+
   Context context_;
   LaunchFacts facts_;
+  bool overlaps_;  // the device has programmatic dependent launch
   ModuleHandle module_ = nullptr;
   Function decode_ = nullptr, merge_ = nullptr;
 };

@@ -31,8 +31,30 @@ enum DeviceAttribute : int {
   kRegistersPerMultiprocessor = 82,
   kSharedPerBlockOptin = 97,
 };
-enum FunctionAttribute : int { kMaxDynamicShared = 8 };
+enum FunctionAttribute : int { kMaxDynamicShared = 8, kLargeClusters = 14 };
 enum PointerAttribute : int { kDeviceOrdinal = 9 };
+enum LaunchAttributeId : int { kClusterDimension = 4, kProgrammaticOverlap = 6 };
+struct LaunchAttribute {
+  LaunchAttributeId id;
+  int padding;
+  union {
+    unsigned cluster[3];
+    int allowed;
+    char bytes[64];
+  } value;
+};
+struct LaunchConfig {
+  unsigned grid[3], block[3], shared_bytes;
+  Stream stream;
+  LaunchAttribute* attributes;
+  unsigned num_attributes;
+};
+// A tensor map as the copy engine reads it.
+struct alignas(64) TensorMap {
+  unsigned char bytes[128];
+};
+enum TensorElement : int { kFloat16 = 6, kBfloat16 = 9 };
+constexpr int kNoInterleave = 0, kSwizzle128 = 3, kPromoteTo128 = 2, kZeroFill = 0;
 constexpr int kCaptureThreadLocal = 1;
 constexpr unsigned kStreamNonBlocking = 1;
 constexpr Result kErrorNoDevice = 100;
@@ -58,6 +80,9 @@ constexpr Result kErrorNoDevice = 100;
   X(function_set, "cuFuncSetAttribute", Result(Function, int, int))                                                                      \
   X(launch, "cuLaunchKernel",                                                                                                            \
     Result(Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream, void**, void**))                      \
+  X(launch_ex, "cuLaunchKernelEx", Result(const LaunchConfig*, Function, void**, void**))                                                \
+  X(tensor_map, "cuTensorMapEncodeTiled",                                                                                                \
+    Result(TensorMap*, int, unsigned, void*, const unsigned long long*, const unsigned long long*, const unsigned*, const unsigned*, int, int, int, int)) \
   X(memory_alloc, "cuMemAlloc_v2", Result(Pointer*, size_t))                                                                             \
   X(memory_free, "cuMemFree_v2", Result(Pointer))                                                                                        \
   X(memory_info, "cuMemGetInfo_v2", Result(size_t*, size_t*))                                                                            \

@@ -1,253 +1,328 @@
-// Decode attention over a paged KV cache on tensor cores (sm_80 and up): one query token per sequence, heads of a group in M.
+// Decode attention over a paged KV cache on tensor cores (sm_80 and up): one or a few query tokens per sequence, packed with the group.
 //
-// A CTA serves up to 16 query heads of one (sequence, KV head), over the whole sequence (V1) or one split of it (V2). Its warps share
-// each tile of kTileTokens tokens, a unit of tile_kv tokens each, and every warp keeps an asynchronous-copy pipeline of its own, so
-// the main loop has no CTA barrier. The warps' states meet once, in shared memory, at the end.
-//   grid: x = head tile + head_tiles * (KV head + kv_heads * sequence), y = split
+// A CTA serves up to 16 query rows of one (sequence, KV head) at a time and walks segments of KV tiles (schedule.cuh). Its warps share each tile,
+// a unit of tile_kv tokens each; every warp keeps an asynchronous-copy pipeline of its own that runs on across segments, so the main loop has
+// no CTA barrier and the end of one segment overlaps the loads of the next. The warps' states meet at a segment's end in shared memory; what
+// several CTAs hold of one result is merged by a second kernel, by the last CTA to arrive, or inside a cluster.
+//   grid: fixed partition: split + num_splits * (row tile + row tiles * (KV head + kv_heads * sequence)); even share: num_ctas
 #include "params.h"
 #include "cuda/ptx.cuh"
 #include "cuda/numeric.cuh"
-#include "cuda/split.cuh"
+#include "cuda/visibility.cuh"
+#include "cuda/schedule.cuh"
 #include "cuda/paging.cuh"
-#include "cuda/softmax.cuh"
+#include "cuda/attend.cuh"
+#include "cuda/result.cuh"
 
-constexpr int kThreads = config::num_warps * 32;
-constexpr int kHeadTiles = ceil_div(spec::group_size, 16);
-constexpr int kLiveRows = min_of(spec::group_size, 16);  // rows of the MMA tile that can hold a head
-constexpr int kOutTiles = spec::head_dim / 8;
-constexpr int kTokenSteps = config::tile_kv / 16;
+// config::merge
+constexpr int kMergeKernel = 0, kMergeLast = 1, kMergeCluster = 2;
+constexpr bool kSplit = config::variant == 2;
+static_assert(!config::even_share || (kSplit && config::merge == kMergeLast), "an even share is merged by the last CTA to arrive");
 
-// Beyond 128 dims the query's fragments would not fit beside the accumulators: they are read again from shared memory for each unit.
-constexpr bool kQueryInRegisters = spec::head_dim <= 128;
-constexpr int kQueryBytes = kQueryInRegisters ? 0 : 16 * kRowBytes;
-constexpr int kPipelineBytes = config::num_warps * config::num_stages * kStageBytes;
-constexpr int kMeetBytes = config::num_warps * kLiveRows * (spec::head_dim * 4 + 8);  // the warps' states, after the pipeline
-constexpr int kSharedBytes = max_of(kPipelineBytes, kMeetBytes) + kQueryBytes;
+constexpr int kGatherBytes = kSplit && config::merge == kMergeCluster ? kLiveRows * (spec::head_dim_v + 2) * 4 : 0;  // a CTA's result, for its cluster
+constexpr int kMeetAt = round_up(kPipelineBytes, 16);
+constexpr int kGatherAt = kMeetAt + round_up(kMeetBytes, 16);
+constexpr int kQueryAt = kGatherAt + round_up(kGatherBytes, 16);
+constexpr int kSharedBytes = kQueryAt + kQueryBytes + (kStageAlign - 16);  // dynamic shared memory begins at a multiple of 16
 
 // Read back from the compiled image by the host, in the order of LaunchFacts.
-extern "C" __device__ int pt_facts[11] = {
-    static_cast<int>(sizeof(pt_decode_params)), PT_PARAMS_VERSION, config::variant, kThreads, kSharedBytes, kTileTokens, kLiveRows, kHeadTiles,
-    config::variant == 2 ? 64 * ceil_div(spec::head_dim, 128) : 0, spec::kv_heads, spec::q_heads};
+extern "C" __device__ int pt_facts[19] = {
+    static_cast<int>(sizeof(pt_decode_params)), PT_PARAMS_VERSION, config::variant, kThreads, kSharedBytes, kTileTokens, kLiveRows, kRowTiles,
+    kSplit && config::merge == kMergeKernel ? 128 : 0, spec::kv_heads, spec::q_heads, config::even_share, kSplit && config::merge == kMergeCluster,
+    kProducer ? config::tile_kv : 0, spec::page_size, spec::head_dim, spec::head_dim_v, spec::flat_map, spec::dtype};
 
-// The query heads of one head tile, as MMA A-fragments.
-struct Query {
-  u32 fragment[kQueryInRegisters ? kDimSteps : 1][4];
-  u32 shared;
+// The end of a segment: the warps' states meet; the result is written, left for a merge, or merged.
+struct Ending {
+  const pt_decode_params& p;
+  unsigned char* memory;
+  int thread, warp, lane;
 
-  __device__ __forceinline__ void start(const unsigned short* q, i64 head_stride, int rows, unsigned char* memory, int thread, int lane) {
-    if constexpr (kQueryInRegisters) {
-      const int row = lane / 4;
+  __device__ __forceinline__ void run(const State& state, const Segment& s, const RowMap& rows, const Shares& shares, int split) const {
+    const Meeting meeting(memory + kMeetAt);
+    sync_workers();  // all have left the last meeting
+    meeting.put(state, warp, lane);
+    sync_workers();
+    if constexpr (kSplit && config::merge == kMergeCluster) {
+      gather(meeting, s, rows);
+      return;
+    }
+    int first_cta = 0;
+    Partials parts{1, 0, 0, 0, 0};
+    if constexpr (kSplit) {
+      if (s.count < s.span.tiles) parts = config::even_share ? even_partials(shares, s, first_cta) : fixed_partials(p, s, rows);
+    }
+    const int part = config::even_share ? static_cast<int>(blockIdx.x) - first_cta : split;
+    constexpr int kPairs = spec::head_dim_v / 2;
+    for (int i = thread; i < rows.live * kPairs; i += kWorkers) {
+      const int row = i / kPairs, dim = i % kPairs * 2;
+      float lse;
+      const float2 o = meeting.take(row, dim, lse);
+      if (!kSplit || parts.count == 1) {
+        write_result(p, s, rows, row, dim, o, lse);
+      } else {
+        const i64 to = parts.row(part, row);
+        *reinterpret_cast<float2*>(p.partial_out + to * spec::head_dim_v + dim) = o;
+        if (dim == 0) p.partial_lse[to] = lse;
+      }
+    }
+    if constexpr (kSplit && config::merge == kMergeLast) {
+      if (parts.count == 1) return;
+      __shared__ int last;
+      sync_workers();  // the partial result is complete; the counter's release makes it visible to whoever arrives last
+      if (thread == 0) {
+        const i64 counter = (static_cast<i64>(s.sequence) * spec::kv_heads + s.head) * kRowTiles + s.row_tile;
+        last = arrives_last(p.counters + counter, parts.count);
+      }
+      sync_workers();
+      if (last) merge_parts(p, s, rows, parts, warp, config::num_warps, lane);
+    }
+  }
+
+  // In a cluster: each CTA leaves its result in its own shared memory, and merges a slice of the rows from all.
+  __device__ __forceinline__ void gather(const Meeting& meeting, const Segment& s, const RowMap& rows) const {
+    float* mine = reinterpret_cast<float*>(memory + kGatherAt);
+    float* mine_lse = mine + kLiveRows * spec::head_dim_v;
+    constexpr int kPairs = spec::head_dim_v / 2;
+    for (int i = thread; i < rows.live * kPairs; i += kWorkers) {
+      const int row = i / kPairs, dim = i % kPairs * 2;
+      float lse;
+      const float2 o = meeting.take(row, dim, lse);
+      *reinterpret_cast<float2*>(mine + row * spec::head_dim_v + dim) = o;
+      if (dim == 0) mine_lse[row] = lse;
+    }
+    ptx::cluster_arrive();
+    ptx::cluster_wait();
+    const int ctas = p.num_splits, rank = blockIdx.x % ctas;
+    const u32 outs = ptx::shared_address(mine), lses = ptx::shared_address(mine_lse);
+    for (int i = rank * kWorkers + thread; i < rows.live * kPairs; i += ctas * kWorkers) {
+      const int row = i / kPairs, dim = i % kPairs * 2;
+      float lse = minus_infinity(), total = 0.f;
+      float2 sum = make_float2(0.f, 0.f);
+      for (int first = 0; first < ctas; first += kPeers) {
+        float part_lse[kPeers];
+        float2 o[kPeers];
 #pragma unroll
-      for (int k = 0; k < kDimSteps; ++k)
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          const int r = row + j % 2 * 8, dim = k * 16 + j / 2 * 8 + lane % 4 * 2;
-          const bool live = r < rows && dim < spec::head_dim;
-          fragment[k][j] = live ? __ldg(reinterpret_cast<const u32*>(q + r * head_stride + dim)) : 0u;
+        for (int c = 0; c < kPeers; ++c) {
+          const int peer = min(first + c, ctas - 1);
+          part_lse[c] = ptx::load_cluster(ptx::cluster_address(lses + row * 4, peer));
+          o[c] = ptx::load_cluster2(ptx::cluster_address(outs + (row * spec::head_dim_v + dim) * 4, peer));
         }
-    } else {
-      constexpr int kPieces = kDimSteps * 2;
-      for (int i = thread; i < 16 * kPieces; i += kThreads) {
-        const int r = i / kPieces, piece = i % kPieces;
-        const bool live = r < rows && piece < kRowPieces;
-        *reinterpret_cast<uint4*>(memory + r * kRowBytes + piece * 16) =
-            live ? __ldg(reinterpret_cast<const uint4*>(q + r * head_stride + piece * 8)) : make_uint4(0, 0, 0, 0);
-      }
-      shared = ptx::shared_address(memory) + (lane % 8 + lane / 8 % 2 * 8) * kRowBytes + lane / 16 * 16;
-    }
-  }
-
-  __device__ __forceinline__ void step(int k, u32 (&a)[4]) const {
-    if constexpr (kQueryInRegisters) {
+        float top = lse;  // of what is summed so far, whose weights have 2^lse as their unit
 #pragma unroll
-      for (int j = 0; j < 4; ++j) a[j] = fragment[k][j];
-    } else {
-      ptx::load_matrices(a, shared + k * 32);
+        for (int c = 0; c < kPeers; ++c) top = fmaxf(top, part_lse[c]);
+        if (top == minus_infinity()) continue;
+        const float factor = ptx::exp2_approx(lse - top);
+        total *= factor;
+        sum.x *= factor;
+        sum.y *= factor;
+#pragma unroll
+        for (int c = 0; c < kPeers; ++c) {
+          const float weight = first + c < ctas ? ptx::exp2_approx(part_lse[c] - top) : 0.f;
+          total += weight;
+          sum.x += weight * o[c].x;
+          sum.y += weight * o[c].y;
+        }
+        lse = top;
+      }
+      if (total > 0.f) {
+        lse += ptx::log2_approx(total);
+        const float inverse = 1.f / total;
+        sum.x *= inverse;
+        sum.y *= inverse;
+      }
+      write_result(p, s, rows, row, dim, sum, lse);
     }
+    ptx::cluster_arrive();  // no CTA may leave while another reads its memory
+    ptx::cluster_wait();
   }
+  static constexpr int kPeers = 4;  // CTAs whose memory is read at once
 };
 
-// What a warp has accumulated: out[i] holds dims 8i … 8i+7 of the lane's two rows.
-struct State {
-  float out[kOutTiles][4];
-  Softmax softmax;
-
-  __device__ __forceinline__ void start() {
-#pragma unroll
-    for (int i = 0; i < kOutTiles; ++i) out[i][0] = out[i][1] = out[i][2] = out[i][3] = 0.f;
-    softmax.start();
-  }
-
-  __device__ __forceinline__ void absorb(const Query& query, const unsigned char* stage, u32 present, float scale_log2, int lane) {
-    const u32 k_unit = ptx::shared_address(stage);
-    float s[2 * kTokenSteps][4];
-#pragma unroll
-    for (int i = 0; i < 2 * kTokenSteps; ++i) s[i][0] = s[i][1] = s[i][2] = s[i][3] = 0.f;
-    const u32 k_row = k_unit + (lane % 8 + lane / 16 * 8) * kRowBytes + lane / 8 % 2 * 16;
-#pragma unroll
-    for (int k = 0; k < kDimSteps; ++k) {
-      u32 a[4];
-      query.step(k, a);
-#pragma unroll
-      for (int t = 0; t < kTokenSteps; ++t) {
-        u32 b[4];
-        ptx::load_matrices(b, k_row + t * 16 * kRowBytes + k * 32);
-        mma(s[2 * t], a, b[0], b[1]);
-        mma(s[2 * t + 1], a, b[2], b[3]);
-      }
+// The producer warp: fills the ring, unit by unit, in the order in which the warps consume it.
+__device__ __forceinline__ void produce(const pt_decode_params& p, const pt_tensor_maps& maps, unsigned char* memory, Walk walk, int lane) {
+  const u32 stages = ptx::shared_address(memory), barriers = stages + kBarriersAt;
+  u32* present_of = reinterpret_cast<u32*>(memory + kPresentAt);
+  Loader loader;
+  loader.enter(p, walk.now, lane);
+  int stage = 0;
+  u32 parity = 1;  // the first round finds all stages empty
+  bool alone = false;
+#pragma unroll 1
+  while (loader.tiles_left > 0) {
+    if (!alone && !loader.is_old(walk.now)) {
+      loader.prefetch(p, walk.now, lane);
+      ptx::wait_for_previous_kernel();
+      alone = true;
     }
-    float factor[2];
-    if (softmax.update(s, scale_log2, present, lane, factor)) {
-#pragma unroll
-      for (int i = 0; i < kOutTiles; ++i) {
-        out[i][0] *= factor[0];
-        out[i][1] *= factor[0];
-        out[i][2] *= factor[1];
-        out[i][3] *= factor[1];
-      }
+    const u32 present = loader.present();
+    ptx::barrier_wait(barriers + kStages * 8 + stage * 8, parity);
+    if (lane == 0) present_of[stage] = present;
+    loader.copy_boxes(walk.now, present, stages + stage * kStageBytes, barriers + stage * 8, maps, lane);
+    if (++stage == kStages) {
+      stage = 0;
+      parity ^= 1;
     }
-    const u32 v_row = k_unit + kUnitBytes + lane % 16 * kRowBytes + lane / 16 * 16;
-#pragma unroll
-    for (int t = 0; t < kTokenSteps; ++t) {
-      const u32 a[4] = {pack(s[2 * t][0], s[2 * t][1]), pack(s[2 * t][2], s[2 * t][3]), pack(s[2 * t + 1][0], s[2 * t + 1][1]),
-                        pack(s[2 * t + 1][2], s[2 * t + 1][3])};
-#pragma unroll
-      for (int d = 0; d < kDimSteps; ++d) {
-        u32 b[4];
-        ptx::load_matrices_transposed(b, v_row + t * 16 * kRowBytes + d * 32);
-        mma(out[2 * d], a, b[0], b[1]);
-        if (2 * d + 1 < kOutTiles) mma(out[2 * d + 1 < kOutTiles ? 2 * d + 1 : 0], a, b[2], b[3]);
+    loader.next(p, walk.now, lane);
+    if constexpr (config::even_share) {
+      if (loader.tiles_left == 0 && walk.left > 0) {
+        walk.next(p);
+        loader.enter(p, walk.now, lane);
       }
     }
   }
-};
+}
 
-// The warps' states in shared memory: accumulators [warp][row][dim], then (maximum, sum) [warp][row].
-struct Meeting {
-  float* out;
-  float2* weight;
+// With a producer two CTAs to a multiprocessor, where their registers allow it, so that the next launch can fill its rings early. Else one is
+// enough for the bound: ptxas would aim at fewer registers and spill a word or two to get there.
+constexpr int kMinCtas = kProducer && kColumnTiles * (kDimSteps * 2 + kOutTiles * 4) <= 64 ? 2 : 1;
 
-  __device__ __forceinline__ explicit Meeting(unsigned char* memory)
-      : out(reinterpret_cast<float*>(memory)), weight(reinterpret_cast<float2*>(memory + config::num_warps * kLiveRows * spec::head_dim * 4)) {}
-
-  __device__ __forceinline__ void put(const State& state, int warp, int lane) const {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int row = lane / 4 + h * 8;
-      if (row >= kLiveRows) continue;
-      float* to = out + (warp * kLiveRows + row) * spec::head_dim + lane % 4 * 2;
-#pragma unroll
-      for (int i = 0; i < kOutTiles; ++i) *reinterpret_cast<float2*>(to + i * 8) = make_float2(state.out[i][2 * h], state.out[i][2 * h + 1]);
-      if (lane % 4 == 0) weight[warp * kLiveRows + row] = make_float2(state.softmax.maximum[h], state.softmax.sum[h]);
-    }
-  }
-
-  // Normalised dims (dim, dim + 1) of a row over all warps, and the base-2 LSE.
-  __device__ __forceinline__ float2 take(int row, int dim, float& lse) const {
-    float top = minus_infinity();
-#pragma unroll
-    for (int w = 0; w < config::num_warps; ++w) top = fmaxf(top, weight[w * kLiveRows + row].x);
-    lse = minus_infinity();
-    if (top == minus_infinity()) return make_float2(0.f, 0.f);
-    float total = 0.f;
-    float2 sum = make_float2(0.f, 0.f);
-#pragma unroll
-    for (int w = 0; w < config::num_warps; ++w) {
-      const float2 state = weight[w * kLiveRows + row];
-      const float factor = ptx::exp2_approx(state.x - top);
-      const float2 part = *reinterpret_cast<const float2*>(out + (w * kLiveRows + row) * spec::head_dim + dim);
-      total += factor * state.y;
-      sum.x += factor * part.x;
-      sum.y += factor * part.y;
-    }
-    lse = top + ptx::log2_approx(total);
-    const float inverse = 1.f / total;
-    return make_float2(sum.x * inverse, sum.y * inverse);
-  }
-};
-
-// One CTA a multiprocessor is enough for the bound: without it ptxas aims at 96 or 168 registers and spills a word or two to get there.
-extern "C" __global__ void __launch_bounds__(kThreads, 1) pt_decode(const __grid_constant__ pt_decode_params p) {
-  extern __shared__ __align__(16) unsigned char shared[];
+extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const __grid_constant__ pt_decode_params p
+#if PT_TENSOR_MAPS
+                                                                      ,
+                                                                      const __grid_constant__ pt_tensor_maps maps
+#endif
+) {
+  extern __shared__ __align__(1024) unsigned char dynamic[];
+  unsigned char* shared = dynamic;
+  if constexpr (kProducer) shared += -ptx::shared_address(dynamic) & (kStageAlign - 1);
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
-  const u32 x = blockIdx.x;
-  const int head_tile = x % kHeadTiles;
-  const int head = x / kHeadTiles % spec::kv_heads;
-  const int sequence = x / (kHeadTiles * spec::kv_heads);
-  const int split = blockIdx.y;
+  ptx::let_next_kernel_start();
+  if constexpr (spec::mask == 2) ptx::wait_for_previous_kernel();  // the offsets decide what may be read
 
-  const int length = usable_length(p, sequence);
-  if constexpr (spec::checked) {
-    const int claimed = __ldg(p.seq_lens + sequence);
-    if (thread == 0 && claimed > length) report(p, 3, sequence, head, claimed, length);
+  Shares shares{0, 0};
+  Walk walk;
+  int split = 0;
+  if constexpr (config::even_share) {
+    if (!start_walk(p, lane, blockIdx.x, shares, walk)) return;
+  } else {
+    int x = blockIdx.x;
+    if constexpr (kSplit) split = x % p.num_splits, x /= p.num_splits;
+    walk.now.row_tile = x % kRowTiles;
+    walk.now.head = x / kRowTiles % spec::kv_heads;
+    walk.now.sequence = x / (kRowTiles * spec::kv_heads);
+    walk.now.span = span_of(p, walk.now.sequence, walk.now.head);
+    walk.left = 0;
+    take_split(walk.now, split, kSplit ? p.num_splits : 1);
+    if (config::merge != kMergeCluster && walk.now.count == 0) return;
   }
-  const Shares shares = shares_of(length, config::variant == 2 ? p.num_splits : 1);
-  if (split >= max(shares.used, 1)) return;
-  const int first = split * shares.each;
-  const int units = min(shares.each, shares.tiles - first);  // of this warp: one per CTA tile
 
-  unsigned char* stages = shared + warp * config::num_stages * kStageBytes;
-  const Pages pages{p, p.block_tables + sequence * p.block_table_stride, sequence, head, length, lane};
-  const auto token_of = [&](int unit) { return (first + unit) * kTileTokens + warp * config::tile_kv; };
-  const auto look_up = [&](int unit) { return unit < units ? pages.look_up(token_of(unit)) : -1; };
-
-  clear_padding(stages, config::num_stages, lane);
-  int ids[config::num_stages];
-#pragma unroll
-  for (int i = 0; i < config::num_stages; ++i) ids[i] = look_up(i);
-#pragma unroll
-  for (int i = 0; i < config::num_stages - 1; ++i) {
-    if (i < units) pages.load(token_of(i), ids[i], stages + i * kStageBytes);
-    ptx::commit_copies();
+  // Stages and barriers of this warp, or with a producer of the CTA.
+  const int first_stage = kProducer ? 0 : warp * config::num_stages;
+  unsigned char* stages = shared + first_stage * kStageBytes;
+  u32* present_of = reinterpret_cast<u32*>(shared + kPresentAt) + first_stage;
+  const u32 barriers = ptx::shared_address(shared + kBarriersAt) + first_stage * 8;
+  clear_padding(stages, lane);
+#if PT_TENSOR_MAPS
+  if (thread < kStages) {
+    ptx::barrier_init(barriers + thread * 8, 1);
+    ptx::barrier_init(barriers + (kStages + thread) * 8, 1);
   }
-  int next_id = ids[config::num_stages - 1];
-
-  const int rows = min(spec::group_size - head_tile * 16, 16);  // live heads of this tile
-  const int first_head = head * spec::group_size + head_tile * 16;
-  Query query;
-  query.start(static_cast<const unsigned short*>(p.q) + sequence * p.q_stride_seq + first_head * p.q_stride_head, p.q_stride_head, rows,
-              shared + max_of(kPipelineBytes, kMeetBytes), thread, lane);
-  if constexpr (!kQueryInRegisters) __syncthreads();
-
-  State state;
-  state.start();
-  int reading = 0, filling = config::num_stages - 1;
-  for (int unit = 0; unit < units; ++unit) {
-    const int ahead = unit + config::num_stages - 1;
-    if (ahead < units) pages.load(token_of(ahead), next_id, stages + filling * kStageBytes);
-    ptx::commit_copies();
-    next_id = look_up(ahead + 1);
-    ptx::wait_copies<config::num_stages - 1>();
-    __syncwarp();
-    const unsigned char* stage = stages + reading * kStageBytes;
-    const u32 present = *reinterpret_cast<const u32*>(stage + 2 * kUnitBytes);
-    if (present != 0) state.absorb(query, stage, present, p.scale_log2, lane);
-    __syncwarp();  // the stage is filled again in the next round
-    reading = reading + 1 == config::num_stages ? 0 : reading + 1;
-    filling = filling + 1 == config::num_stages ? 0 : filling + 1;
-  }
-  ptx::wait_copies<0>();
-  state.softmax.finish();
-  __syncthreads();  // all pipelines are drained: their memory becomes the meeting place
-  const Meeting meeting(shared);
-  meeting.put(state, warp, lane);
+  ptx::fence_async();
   __syncthreads();
+  if (warp == config::num_warps) {
+    produce(p, maps, shared, walk, lane);
+    return;
+  }
+#else
+  if constexpr (config::loader == kLoadRows) {
+    if (lane < config::num_stages) ptx::barrier_init(barriers + lane * 8, 1);
+    ptx::fence_async();
+    __syncwarp();
+  }
+#endif
 
-  const bool whole = config::variant == 1 || shares.used <= 1;  // nothing to merge: write the result itself
-  constexpr int kPairs = spec::head_dim / 2;
-  for (int i = thread; i < rows * kPairs; i += kThreads) {
-    const int row = i / kPairs, dim = i % kPairs * 2;
-    float lse;
-    const float2 o = meeting.take(row, dim, lse);
-    const i64 q_head = first_head + row;
-    if (whole) {
-      unsigned short* out = static_cast<unsigned short*>(p.out) + sequence * p.out_stride_seq + q_head * p.out_stride_head + dim;
-      *reinterpret_cast<u32*>(out) = pack(o.x, o.y);
-      if (spec::lse && dim == 0) p.lse[static_cast<i64>(sequence) * spec::q_heads + q_head] = lse * kLn2;
+  // One loop for all: each round starts the copies of one unit and, once the loader is num_stages - 1 units ahead, consumes one. The loader
+  // runs on into the next segments. With a producer there is only the consuming half.
+  Walk ahead = walk;
+  Segment& loading = config::even_share ? ahead.now : walk.now;
+  Loader loader;
+  if constexpr (!kProducer) {
+    loader.unit = warp;
+    loader.enter(p, loading, lane);
+  }
+  const Ending ending{p, shared, thread, warp, lane};
+  const Segment& s = walk.now;
+  Query query;
+  State state;
+  RowMap rows;
+  int lead = 0, filling = 0;  // units that the loader is ahead, at most num_stages - 1, and the stage that it fills next
+  int tile = 0;               // consumed of this segment
+  int reading = kProducer ? warp : 0;
+  u32 parity = 0;
+  bool alone = false;  // the preceding kernel has finished
+#pragma unroll 1
+  for (;;) {
+    if constexpr (kProducer) {
+      if (!alone) ptx::wait_for_previous_kernel();
+      alone = true;
     } else {
-      const i64 slot = (static_cast<i64>(sequence) * spec::q_heads + q_head) * p.num_splits + split;
-      *reinterpret_cast<float2*>(p.partial_out + slot * spec::head_dim + dim) = o;
-      if (dim == 0) p.partial_lse[slot] = lse;
+      if (!alone && (lead == config::num_stages - 1 || loader.tiles_left == 0 || !loader.is_old(loading))) {
+        if (loader.tiles_left > 0 && lead < config::num_stages - 1) loader.prefetch(p, loading, lane);
+        ptx::wait_for_previous_kernel();
+        alone = true;
+      }
+      if (loader.tiles_left > 0) {
+        const u32 present = loader.present();
+        if (lane == 0) present_of[filling] = present;
+        if constexpr (config::loader == kLoadRows) loader.copy_bulk(p, loading, present, stages + filling * kStageBytes, barriers + filling * 8, lane);
+        else if (present != 0) loader.copy(p, loading, present, stages + filling * kStageBytes, lane);
+        filling = filling + 1 == config::num_stages ? 0 : filling + 1;
+        loader.next(p, loading, lane);
+        if constexpr (config::even_share) {
+          if (loader.tiles_left == 0 && ahead.left > 0) {
+            ahead.next(p);
+            loader.enter(p, loading, lane);
+          }
+        }
+      }
+      if constexpr (config::loader == kLoadCopies) ptx::commit_copies();  // one group a round, an empty one too: the waits count them
+      if (lead < config::num_stages - 1) {
+        ++lead;
+        continue;
+      }
     }
+
+    if (tile == 0) {
+      if constexpr (spec::checked) {
+        if (thread == 0 && s.row_tile == 0 && s.first == 0) check_claims(p, s.sequence, s.head, s.span);
+      }
+      rows.open(p, s);
+      if constexpr (kQueryInRegisters) {
+        query.load(p, rows, lane);
+      } else {
+        sync_workers();
+        query.load_shared(p, rows, shared + kQueryAt, thread);
+        sync_workers();
+      }
+      state.start();
+    }
+    if (config::merge != kMergeCluster || s.count > 0) {
+      if constexpr (config::loader == kLoadCopies) ptx::wait_copies<config::num_stages - 1>();
+      else ptx::barrier_wait(barriers + reading * 8, parity);
+      __syncwarp();
+      const u32 present = present_of[reading];
+      unsigned char* stage = stages + reading * kStageBytes;
+      if (kProducer && present != kAllPresent && present != 0) {  // a box brings its page's other rows too
+        if (lane < config::tile_kv && !((present >> lane) & 1)) ValueRows::clear(stage + kValuesAt, lane);
+        ptx::fence_async();
+        __syncwarp();
+      }
+      if (present != 0) state.absorb(p, query, rows, s, s.span.token_of(s.first + tile) + warp * config::tile_kv, ptx::shared_address(stage), present, lane);
+      __syncwarp();  // the stage may be filled again
+      if constexpr (kProducer) {
+        if (lane == 0) ptx::barrier_arrive(barriers + (kStages + reading) * 8);
+      }
+      reading += kProducer ? config::num_warps : 1;
+      if (reading >= (kProducer ? kStages : config::num_stages)) {
+        reading -= kProducer ? kStages : config::num_stages;
+        parity ^= 1;
+      }
+    }
+    if (++tile < s.count) continue;
+    tile = 0;
+    ending.run(state, s, rows, shares, split);
+    if constexpr (!config::even_share) break;
+    if (walk.left == 0) break;
+    walk.next(p);
   }
 }

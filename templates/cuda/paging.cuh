@@ -1,23 +1,64 @@
-// From tokens to memory: page look-up and the asynchronous load of one warp's unit of K and V into shared memory.
+// From tokens to pages to shared memory. A unit is tile_kv tokens of K and V, the share of one warp in a tile; a stage holds one unit.
+// config::loader: 0 cp.async and 1 bulk copies of rows, each warp a pipeline of its own with num_stages stages; 2 a producer warp that fetches
+// boxes through tensor maps into a ring of num_stages stages for all warps.
 #pragma once
 #include "params.h"
-#include "cuda/numeric.cuh"
+#include "cuda/schedule.cuh"
 
-// A row of head_dim elements in shared memory, padded to whole MMA steps plus 16 bytes: rows then start in different banks, and the
-// eight rows of an ldmatrix never collide, whatever the head dim.
+// The tensor maps of K and V, made by the host at launch: dims (head dim, token, KV head, page).
+struct pt_tensor_maps {
+  alignas(64) unsigned char k[128];
+  alignas(64) unsigned char v[128];
+};
+
+constexpr int kLoadCopies = 0, kLoadRows = 1, kLoadBoxes = 2;
+constexpr bool kProducer = config::loader == kLoadBoxes;
+static_assert(config::loader == kLoadCopies || kHopper, "bulk copies need sm_90");
+static_assert(config::tile_kv == 16 || config::tile_kv == 32, "a unit is one or two MMA tiles, and its mask one register");
+static_assert(!kProducer || spec::page_size % config::tile_kv == 0, "a box lies in one page");
+// A barrier tells one round of its stage from the next, not from the one after: a warp may wait for a stage only if it was the last to empty it.
+static_assert(!kProducer || config::num_stages % config::num_warps == 0, "each stage of the ring belongs to one warp");
+
 constexpr int kDimSteps = ceil_div(spec::head_dim, 16);
-constexpr int kRowBytes = kDimSteps * 32 + 16;
-constexpr int kRowPieces = spec::head_dim / 8;  // 16-byte pieces that exist in memory
-constexpr int kUnitBytes = config::tile_kv * kRowBytes;
-constexpr int kStageBytes = 2 * kUnitBytes + 16;  // K, V, and the unit's mask of present tokens
-static_assert(config::tile_kv == 16 || config::tile_kv == 32, "a unit is one or two MMA depths, and its mask one register");
+constexpr u32 kAllPresent = config::tile_kv == 32 ? 0xffffffffu : (1u << (config::tile_kv % 32)) - 1;
 
-// Every token of a unit lies in one page: one look-up and one pointer serve all its rows.
-constexpr bool kUnitInPage = spec::page_size % config::tile_kv == 0;
+// Rows of one of K and V in a stage, so that the eight rows of an ldmatrix never share a bank. Padded: whole MMA steps plus 16 bytes a row.
+// Boxes: panels of 64 dims, 128 bytes a row, whose 16-byte pieces the copy engine permutes by the row's number (128-byte swizzle).
+template <int kDim>
+struct Rows {
+  static constexpr int kPitch = kProducer ? 128 : ceil_div(kDim, 16) * 32 + 16;
+  static constexpr int kPanels = kProducer ? ceil_div(kDim, 64) : 1;
+  static constexpr int kPanelBytes = config::tile_kv * kPitch;
+  static constexpr int kBytes = kPanels * kPanelBytes;
+
+  // A lane's address of row `row`, 16-byte piece `piece` of the first step; step() moves it on by MMA steps of 16 dims and tiles of 16 tokens.
+  __device__ __forceinline__ static u32 lane_offset(int row, int piece) { return kProducer ? row * 128 + ((piece ^ (row & 7)) << 4) : row * kPitch + piece * 16; }
+  __device__ __forceinline__ static u32 step(u32 base, u32 offset, int token_tile, int dim_step) {
+    if constexpr (kProducer) return base + dim_step / 4 * kPanelBytes + token_tile * 16 * 128 + (offset ^ (dim_step % 4 << 5));
+    return base + offset + token_tile * 16 * kPitch + dim_step * 32;
+  }
+  // Makes a row zeros: a V row that must not count, since 0 * garbage must stay 0.
+  __device__ __forceinline__ static void clear(unsigned char* rows, int row) {
+#pragma unroll 1
+    for (int panel = 0; panel < kPanels; ++panel)
+      for (int at = 0; at < (kProducer ? 128 : kDim * 2); at += 16) *reinterpret_cast<uint4*>(rows + panel * kPanelBytes + row * kPitch + at) = make_uint4(0, 0, 0, 0);
+  }
+};
+using KeyRows = Rows<spec::head_dim>;
+using ValueRows = Rows<spec::head_dim_v>;
+constexpr int kStageAlign = kProducer ? 1024 : 16;  // the swizzle's period
+constexpr int kStageBytes = round_up(KeyRows::kBytes + ValueRows::kBytes, kStageAlign);
+constexpr int kValuesAt = KeyRows::kBytes;
+constexpr int kStages = kProducer ? config::num_stages : config::num_warps * config::num_stages;  // of the CTA
+
+// What lies behind the stages: their masks of present tokens, then the barriers "full" and, with a producer, "empty".
+constexpr int kPresentAt = kStages * kStageBytes;
+constexpr int kBarriersAt = round_up(kPresentAt + kStages * 4, 8);
+constexpr int kPipelineBytes = kBarriersAt + (config::loader == kLoadCopies ? 0 : kStages * (kProducer ? 16 : 8));
 
 __device__ __forceinline__ void report(const pt_decode_params& p, int kind, int sequence, int head, int slot, int value) {
   const int seen = *const_cast<const volatile int*>(&p.error->kind);
-  if (seen > PT_ERROR_TAG && seen <= PT_ERROR_TAG + 3) return;
+  if (seen > PT_ERROR_TAG && seen <= PT_ERROR_TAG + 4) return;
   if (atomicCAS(&p.error->kind, seen, PT_ERROR_TAG + kind) == seen) {
     p.error->sequence = sequence;
     p.error->head = head;
@@ -26,69 +67,168 @@ __device__ __forceinline__ void report(const pt_decode_params& p, int kind, int 
   }
 }
 
-// The pages of one sequence as one KV head sees them.
-struct Pages {
-  const pt_decode_params& p;
-  const int* row;
-  int sequence, head, length, lane;
+// What a launch claims and a kernel cuts: lengths beyond the table row, more query tokens than the kernel has rows for.
+__device__ __forceinline__ void check_claims(const pt_decode_params& p, int sequence, int head, const Span& span) {
+  i64 at = sequence;
+  if constexpr (spec::headwise) at = static_cast<i64>(sequence) * p.seq_lens_stride_seq + static_cast<i64>(head) * p.seq_lens_stride_head;
+  const int claimed = __ldg(p.seq_lens + at);
+  if (claimed > span.length) report(p, 3, sequence, head, claimed, span.length);
+  if (spec::q_len > 1 && p.cu_seqlens_q != nullptr) {
+    const int tokens = __ldg(p.cu_seqlens_q + sequence + 1) - __ldg(p.cu_seqlens_q + sequence);
+    if (tokens > spec::q_len) report(p, 4, sequence, head, 0, tokens);
+  }
+}
 
-  // The page id of this lane's token of the unit that begins at `token`, or -1: past the end, absent, or not a page.
-  __device__ __forceinline__ int look_up(int token) const {
-    const int mine = token + lane % config::tile_kv;
-    if (mine >= length) return -1;
-    const int slot = static_cast<u32>(mine) / static_cast<u32>(spec::page_size);
+// The pages of one pair.
+struct Pages {
+  const int* row;
+  i64 k_head, v_head;  // element offsets
+
+  __device__ __forceinline__ void open(const pt_decode_params& p, int sequence, int head) {
+    const i64 r = spec::headwise ? static_cast<i64>(sequence) * spec::kv_heads + head : static_cast<i64>(sequence);
+    row = p.block_tables + r * p.block_table_stride;
+    k_head = spec::flat_map ? 0 : head * p.k_stride_head;
+    v_head = spec::flat_map ? 0 : head * p.v_stride_head;
+  }
+  // The page id of a token, or -1: unreadable, absent, or not a page.
+  __device__ __forceinline__ int look_up(const pt_decode_params& p, const Segment& s, int token) const {
+    const Visibility visibility{p, s.sequence, s.head};
+    if (!visibility.readable(s.span, token)) return -1;
+    const int slot = static_cast<u32>(token) / static_cast<u32>(spec::page_size);
     const int id = __ldg(row + slot);
     if (static_cast<u32>(id) < static_cast<u32>(p.num_pages)) return id;
-    if constexpr (spec::checked) report(p, id < 0 ? 2 : 1, sequence, head, slot, id);
+    if constexpr (spec::checked) report(p, id < 0 ? 2 : 1, s.sequence, s.head, slot, id);
     return -1;
   }
+};
 
-  // Starts the copies of the unit at `token` into a stage. `id` is this lane's look_up(). Absent rows become zeros without a read.
-  __device__ __forceinline__ void load(int token, int id, unsigned char* stage) const {
-    constexpr u32 kAll = config::tile_kv == 32 ? 0xffffffffu : (1u << (config::tile_kv % 32)) - 1;
-    const u32 present = __ballot_sync(0xffffffffu, id >= 0) & kAll;
-    if (lane == 0) *reinterpret_cast<u32*>(stage + 2 * kUnitBytes) = present;
-    if (present == 0) return;
-    const int mine = token + lane % config::tile_kv;
-    const int slot = static_cast<u32>(mine) % static_cast<u32>(spec::page_size);
-    // Offsets of the lane's own row; for a unit in one page, of the unit's first row.
-    const int first = kUnitInPage ? static_cast<int>(static_cast<u32>(token) % static_cast<u32>(spec::page_size)) : slot;
-    const int page = kUnitInPage ? __shfl_sync(0xffffffffu, id, 0) : max(id, 0);
-    const i64 k_offset = page * p.k_stride_page + first * p.k_stride_token + head * p.k_stride_head;
-    const i64 v_offset = page * p.v_stride_page + first * p.v_stride_token + head * p.v_stride_head;
-    const unsigned short* k = static_cast<const unsigned short*>(p.k_cache);
-    const unsigned short* v = static_cast<const unsigned short*>(p.v_cache);
+// Walks the units of one warp, or with a producer of all, in order. `id` is always the look-up of the unit that is loaded next, so that its
+// page is known by the time its stage is free.
+struct Loader {
+  Pages pages;
+  int tile, tiles_left;  // of the segment
+  int unit = 0;          // of the tile: the warp, or where the producer stands
+  int id;
+
+  __device__ __forceinline__ int first_token(const Segment& s) const { return s.span.token_of(tile) + unit * config::tile_kv; }
+  __device__ __forceinline__ int token(const Segment& s, int lane) const { return first_token(s) + lane % config::tile_kv; }
+  __device__ __forceinline__ void enter(const pt_decode_params& p, const Segment& s, int lane) {
+    pages.open(p, s.sequence, s.head);
+    tile = s.first;
+    tiles_left = s.count;
+    id = tiles_left > 0 ? pages.look_up(p, s, token(s, lane)) : -1;
+  }
+  __device__ __forceinline__ void next(const pt_decode_params& p, const Segment& s, int lane) {
+    if (!kProducer || ++unit == config::num_warps) {
+      if constexpr (kProducer) unit = 0;
+      ++tile;
+      --tiles_left;
+    }
+    id = tiles_left > 0 ? pages.look_up(p, s, token(s, lane)) : -1;
+  }
+  __device__ __forceinline__ u32 present() const { return __ballot_sync(0xffffffffu, id >= 0) & kAllPresent; }
+  // Positions from length - tokens on are the step's own: the preceding kernel may still be writing them.
+  __device__ __forceinline__ bool is_old(const Segment& s) const { return first_token(s) + config::tile_kv <= s.span.first_position(); }
+  __device__ __forceinline__ int slot(const Segment& s, int lane) const { return static_cast<u32>(token(s, lane)) % static_cast<u32>(spec::page_size); }
+
+  // Only brings the unit's lines near: its bytes are read after the wait.
+  __device__ __forceinline__ void prefetch(const pt_decode_params& p, const Segment& s, int lane) const {
+    if (id < 0) return;
+    const char* k = static_cast<const char*>(p.k_cache) + 2 * (id * p.k_stride_page + slot(s, lane) * p.k_stride_token + pages.k_head);
+    const char* v = static_cast<const char*>(p.v_cache) + 2 * (id * p.v_stride_page + slot(s, lane) * p.v_stride_token + pages.v_head);
+    if (config::tile_kv == 32 || lane < 16)
+      for (int at = 0; at < spec::head_dim * 2; at += 128) ptx::prefetch_l2(k + at);
+    if (config::tile_kv == 32 || lane >= 16)
+      for (int at = 0; at < spec::head_dim_v * 2; at += 128) ptx::prefetch_l2(v + at);
+  }
+
+  // Starts the copies of the unit into a stage. Absent rows are never addressed; their V becomes zeros, their scores are masked.
+  __device__ __forceinline__ void copy(const pt_decode_params& p, const Segment& s, u32 present, unsigned char* stage, int lane) const {
     const u32 shared = ptx::shared_address(stage);
-    constexpr int kPieces = config::tile_kv * kRowPieces;
-#pragma unroll
-    for (int base = 0; base < kPieces; base += 32) {
-      const int piece = base + lane;
-      const int r = piece / kRowPieces, column = piece % kRowPieces;
-      i64 k_row, v_row;
-      if constexpr (kUnitInPage) {
-        k_row = k_offset + r * p.k_stride_token;
-        v_row = v_offset + r * p.v_stride_token;
-      } else {  // every lane takes part in the shuffle, also those beyond the last piece
-        k_row = __shfl_sync(0xffffffffu, k_offset, r % config::tile_kv);
-        v_row = __shfl_sync(0xffffffffu, v_offset, r % config::tile_kv);
+    const int page = max(id, 0);
+    const i64 k_offset = page * p.k_stride_page + slot(s, lane) * p.k_stride_token + pages.k_head;
+    const i64 v_offset = page * p.v_stride_page + slot(s, lane) * p.v_stride_token + pages.v_head;
+    copy_rows<spec::head_dim, KeyRows::kPitch>(shared, static_cast<const unsigned short*>(p.k_cache), k_offset, p.k_stride_token, present, lane);
+    copy_rows<spec::head_dim_v, ValueRows::kPitch>(shared + kValuesAt, static_cast<const unsigned short*>(p.v_cache), v_offset, p.v_stride_token, present, lane);
+  }
+  // The same with a bulk copy of each row, on a barrier.
+  __device__ __forceinline__ void copy_bulk(const pt_decode_params& p, const Segment& s, u32 present, unsigned char* stage, u32 barrier, int lane) const {
+    if (lane == 0) ptx::barrier_expect(barrier, __popc(present) * (spec::head_dim + spec::head_dim_v) * 2);
+    __syncwarp();
+    if (present == 0) return;
+    const u32 shared = ptx::shared_address(stage);
+    const int r = lane % config::tile_kv;
+    const bool keys = config::tile_kv == 32 || lane < 16, values = config::tile_kv == 32 || lane >= 16;
+    if (id >= 0) {
+      if (keys) {
+        const unsigned short* k = static_cast<const unsigned short*>(p.k_cache) + (id * p.k_stride_page + slot(s, lane) * p.k_stride_token + pages.k_head);
+        ptx::copy_bulk(shared + r * KeyRows::kPitch, k, spec::head_dim * 2, barrier);
       }
+      if (values) {
+        const unsigned short* v = static_cast<const unsigned short*>(p.v_cache) + (id * p.v_stride_page + slot(s, lane) * p.v_stride_token + pages.v_head);
+        ptx::copy_bulk(shared + kValuesAt + r * ValueRows::kPitch, v, spec::head_dim_v * 2, barrier);
+      }
+    } else if (values) {
+      ValueRows::clear(stage + kValuesAt, r);
+      ptx::fence_async();
+    }
+  }
+  // One box for each panel; the unit lies in one page. Rows that are not present come along where their page is valid; the consumer clears them.
+  __device__ __forceinline__ void copy_boxes(const Segment& s, u32 present, u32 stage, u32 barrier, const pt_tensor_maps& maps, int lane) const {
+    const int page = __shfl_sync(0xffffffffu, id, max(__ffs(present) - 1, 0));
+    if (lane == 0) ptx::barrier_expect(barrier, present != 0 ? KeyRows::kBytes + ValueRows::kBytes : 0);
+    __syncwarp();
+    if (present == 0 || lane >= KeyRows::kPanels + ValueRows::kPanels) return;
+    const bool keys = lane < KeyRows::kPanels;
+    const int panel = keys ? lane : lane - KeyRows::kPanels;
+    const u32 to = stage + (keys ? panel * KeyRows::kPanelBytes : kValuesAt + panel * ValueRows::kPanelBytes);
+    ptx::copy_box(to, keys ? maps.k : maps.v, panel * 64, first_token(s) % spec::page_size, spec::flat_map ? 0 : s.head, page, barrier);
+  }
+
+ private:
+  // cp.async: 16 bytes a lane. `offset` is that of the lane's own token.
+  template <int kDim, int kPitch>
+  __device__ __forceinline__ static void copy_rows(u32 shared, const unsigned short* cache, i64 offset, i64 stride, u32 present, int lane) {
+    constexpr bool kUnitInPage = spec::page_size % config::tile_kv == 0;
+    constexpr int kRowPieces = kDim / 8, kPieces = config::tile_kv * kRowPieces;
+    if (kUnitInPage && present == kAllPresent) {  // one page, all of it: pointers advance by constants of the launch
+      const unsigned short* first = cache + __shfl_sync(0xffffffffu, offset, 0);
+      if constexpr (32 % kRowPieces == 0) {
+        constexpr int kRowsAtOnce = 32 / kRowPieces;
+        const unsigned short* from = first + lane / kRowPieces * stride + lane % kRowPieces * 8;
+        const u32 to = shared + lane / kRowPieces * kPitch + lane % kRowPieces * 16;
+#pragma unroll
+        for (int r = 0; r < config::tile_kv; r += kRowsAtOnce) {
+          if (kPieces % 32 == 0 || lane < kPieces) ptx::copy16_async(to + r * kPitch, from);
+          from += kRowsAtOnce * stride;
+        }
+      } else {
+#pragma unroll
+        for (int base = 0; base < kPieces; base += 32) {
+          const int piece = base + lane, r = piece / kRowPieces, column = piece % kRowPieces;
+          if (kPieces % 32 == 0 || piece < kPieces) ptx::copy16_async(shared + r * kPitch + column * 16, first + r * stride + column * 8);
+        }
+      }
+      return;
+    }
+#pragma unroll 2
+    for (int base = 0; base < kPieces; base += 32) {
+      const int piece = base + lane, r = piece / kRowPieces, column = piece % kRowPieces;
+      const i64 row = __shfl_sync(0xffffffffu, offset, r % config::tile_kv);
       if (kPieces % 32 == 0 || piece < kPieces) {
         const bool here = (present >> r) & 1;
-        const u32 to = shared + r * kRowBytes + column * 16;
         // An absent row's pointer is never formed from its id: the cache's start stands in, and nothing is read.
-        ptx::copy16_async(to, k + (here ? k_row + column * 8 : 0), here ? 16 : 0);
-        ptx::copy16_async(to + kUnitBytes, v + (here ? v_row + column * 8 : 0), here ? 16 : 0);
+        ptx::copy16_or_zero_async(shared + r * kPitch + column * 16, cache + (here ? row + column * 8 : 0), here ? 16 : 0);
       }
     }
   }
 };
 
-// Head dims that are an odd multiple of 8: the last MMA step is half empty, and 0 * garbage must stay 0.
-__device__ __forceinline__ void clear_padding(unsigned char* stages, int count, int lane) {
-  if constexpr (spec::head_dim % 16 != 0) {
-    for (int i = lane; i < count * 2 * config::tile_kv; i += 32) {
-      const int stage = i / (2 * config::tile_kv), r = i % (2 * config::tile_kv);
-      *reinterpret_cast<uint4*>(stages + stage * kStageBytes + r * kRowBytes + kRowPieces * 16) = make_uint4(0, 0, 0, 0);
-    }
+// Head dims that are an odd multiple of 8: the last MMA step of q . k is half empty, and 0 * garbage must stay 0. (Boxes bring zeros.)
+__device__ __forceinline__ void clear_padding(unsigned char* stages, int lane) {
+  if constexpr (spec::head_dim % 16 != 0 && !kProducer) {
+    for (int i = lane; i < config::num_stages * config::tile_kv; i += 32)
+      *reinterpret_cast<uint4*>(stages + i / config::tile_kv * kStageBytes + i % config::tile_kv * KeyRows::kPitch + spec::head_dim * 2) = make_uint4(0, 0, 0, 0);
+    __syncwarp();
   }
 }

@@ -1,16 +1,27 @@
-// All PTX in one place: asynchronous copies, shared-memory matrix loads, tensor-core products, warp shuffles' helpers.
-// Needs sm_80. No toolkit header is included anywhere in the templates: a kernel then compiles in a fraction of a second.
+// All PTX in one place: asynchronous copies, barriers, shared-memory matrix loads, tensor-core products, clusters, overlap of launches.
+// Needs sm_80; what exists only from sm_90 on says so. No toolkit header is included anywhere in the templates: a kernel then compiles in a fraction of a second.
 #pragma once
 
 using u32 = unsigned;
+using u64 = unsigned long long;
 using i64 = long long;
+
+#if __CUDA_ARCH__ >= 900
+constexpr bool kHopper = true;  // bulk copies, clusters, dependent launches
+#else
+constexpr bool kHopper = false;
+#endif
 
 namespace ptx {
 
 __device__ __forceinline__ u32 shared_address(const void* p) { return static_cast<u32>(__cvta_generic_to_shared(p)); }
 
-// 16 bytes global -> shared; bytes = 0 writes zeros and reads nothing.
-__device__ __forceinline__ void copy16_async(u32 shared, const void* global, u32 bytes) {
+// 16 bytes global -> shared.
+__device__ __forceinline__ void copy16_async(u32 shared, const void* global) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
+}
+// bytes = 0 writes zeros and reads nothing.
+__device__ __forceinline__ void copy16_or_zero_async(u32 shared, const void* global, u32 bytes) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
 }
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
@@ -19,12 +30,132 @@ __device__ __forceinline__ void wait_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
+// ---- bulk copies on an mbarrier (sm_90): the copy engine moves whole rows, one instruction each
+
+__device__ __forceinline__ void barrier_init(u32 barrier, u32 arrivals) { asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory"); }
+// Makes initialised barriers and ordinary stores to shared memory visible to the copy engine.
+__device__ __forceinline__ void fence_async() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+// Arrives once and announces the bytes that copies will bring in this phase.
+__device__ __forceinline__ void barrier_expect(u32 barrier, u32 bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+#endif
+}
+__device__ __forceinline__ void barrier_wait(u32 barrier, u32 parity) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@done bra finished;\n"
+      "bra again;\n"
+      "finished:\n"
+      "}" ::"r"(barrier), "r"(parity) : "memory");
+#endif
+}
+// bytes: a multiple of 16; both addresses 16-byte aligned. KV is read once: it should leave L2 before anything else does.
+__device__ __forceinline__ void copy_bulk(u32 shared, const void* global, u32 bytes, u32 barrier) {
+#if __CUDA_ARCH__ >= 900
+  constexpr u64 kEvictFirst = 0x12f0000000000000;
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(shared), "l"(global), "r"(bytes), "r"(barrier), "l"(kEvictFirst)
+               : "memory");
+#endif
+}
+__device__ __forceinline__ void barrier_arrive(u32 barrier) { asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier) : "memory"); }
+// A box of a tensor, from the coordinates of its corner; parts outside the tensor become zeros. `map`: address of a tensor map in parameter space.
+__device__ __forceinline__ void copy_box(u32 shared, const void* map, int dim, int token, int head, int page, u32 barrier) {
+#if __CUDA_ARCH__ >= 900
+  constexpr u64 kEvictFirst = 0x12f0000000000000;
+  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(shared), "l"(map), "r"(dim), "r"(token),
+               "r"(head), "r"(page), "r"(barrier), "l"(kEvictFirst)
+               : "memory");
+#endif
+}
+__device__ __forceinline__ void prefetch_l2(const void* global) { asm volatile("prefetch.global.L2 [%0];" ::"l"(global)); }
+
+// ---- overlap with the stream's neighbours (sm_90); without the launch attribute both do nothing
+
+__device__ __forceinline__ void let_next_kernel_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+__device__ __forceinline__ void wait_for_previous_kernel() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// ---- clusters (sm_90)
+
+__device__ __forceinline__ void cluster_arrive() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void cluster_wait() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+#endif
+}
+// The address of this CTA's shared variable in the CTA `rank` of the cluster.
+__device__ __forceinline__ u32 cluster_address(u32 shared, u32 rank) {
+  u32 r = 0;
+#if __CUDA_ARCH__ >= 900
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(shared), "r"(rank));
+#endif
+  return r;
+}
+__device__ __forceinline__ float load_cluster(u32 address) {
+  float x = 0;
+#if __CUDA_ARCH__ >= 900
+  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(x) : "r"(address) : "memory");
+#endif
+  return x;
+}
+__device__ __forceinline__ float2 load_cluster2(u32 address) {
+  float2 x = make_float2(0, 0);
+#if __CUDA_ARCH__ >= 900
+  asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(address) : "memory");
+#endif
+  return x;
+}
+
+// A barrier of some of the CTA's warps.
+__device__ __forceinline__ void sync_threads(u32 barrier, u32 threads) { asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory"); }
+
+// ---- what other CTAs wrote: past L1, which is not coherent
+
+__device__ __forceinline__ u64 add_acq_rel(u64* p, u64 value) {
+  u64 old;
+  asm volatile("atom.acq_rel.gpu.global.add.u64 %0, [%1], %2;" : "=l"(old) : "l"(p), "l"(value) : "memory");
+  return old;
+}
+__device__ __forceinline__ u64 swap_if_acq_rel(u64* p, u64 expected, u64 value) {
+  u64 old;
+  asm volatile("atom.acq_rel.gpu.global.cas.b64 %0, [%1], %2, %3;" : "=l"(old) : "l"(p), "l"(expected), "l"(value) : "memory");
+  return old;
+}
+
+// ---- tensor cores
+
 // Four 8x8 matrices of 16-bit elements; lanes 8i … 8i+7 give the rows of matrix i.
 __device__ __forceinline__ void load_matrices(u32 (&r)[4], u32 shared) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared) : "memory");
 }
 __device__ __forceinline__ void load_matrices_transposed(u32 (&r)[4], u32 shared) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared) : "memory");
+}
+
+__device__ __forceinline__ u32 transpose(u32 r) {
+  u32 t;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(t) : "r"(r));
+  return t;
 }
 
 // c[16x8] += a[16x16] * b[16x8], fp32 accumulation.

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "codegen/default_config.hpp"
+#include "codegen/space.hpp"
 #include "codegen/support.hpp"
 #include "pagetune/error.hpp"
 #include "runtime/dispatch.hpp"
@@ -27,6 +28,8 @@ struct BenchArguments {
   ModelOptions model;
   std::string device = "auto";
   std::string configs = "tuned";
+  std::vector<std::string> config;
+  bool no_overlap = false;
   std::string out;
   bool ragged = false;
   bool tune = false;
@@ -79,20 +82,43 @@ struct Chosen {
   bool tuned = false;
 };
 
+// Configs given by hand, each as its difference from the default, or every candidate of the space; those that are not admitted are named.
+std::vector<Chosen> listed_configs(const BenchArguments& arguments, const DecodeCell& cell, const Target& target, Bucket bucket) {
+  const ConfigSpace& space = ConfigSpace::builtin();
+  std::vector<KernelConfig> all;
+  for (const std::string& text : arguments.config) {
+    all.push_back(default_config(cell.spec, target, bucket));
+    const KernelConfig given = KernelConfig::from_json(text);
+    for (const auto& [name, value] : given.values()) all.back().set(name, value);
+  }
+  if (all.empty()) all = space.candidates(cell.spec, target, bucket).configs;
+  std::vector<Chosen> chosen;
+  for (const KernelConfig& config : all) {
+    const std::string reason = space.refusal(cell.spec, config, target, bucket);
+    if (reason.empty()) chosen.push_back({config, false});
+    else fmt::print(stderr, "left out for batch {}, len {}: {}\n", cell.batch, cell.len, reason);
+  }
+  return chosen;
+}
+
 // What dispatch picks for the cell, the analytic default, or both.
 std::vector<Chosen> chosen_configs(const BenchArguments& arguments, const DecodeCell& cell, const Device& device, const Store& store) {
   int64_t total = 0;
   for (int len : lengths_of(cell)) total += len;
-  Chosen analytic{default_config(cell.spec, device.target(), bucket_of(cell.batch, cell.len, total)), false};
-  if (arguments.configs == "default") return {analytic};
-  DispatchTable table(cell.spec, device.target(), store.winners(device.environment().key(), spec_key(cell.spec)));
-  Selection selection = table.select(cell.batch, cell.len, total);
-  Chosen tuned{table.configs()[selection.index], selection.source != Source::analytic_default};
-  if (arguments.configs == "tuned" || tuned.config == analytic.config) return {tuned};
-  return {tuned, analytic};
+  const Bucket bucket = bucket_of(cell.batch, cell.len, total);
+  if (!arguments.config.empty() || arguments.configs == "space") return listed_configs(arguments, cell, device.target(), bucket);
+  const KernelConfig analytic = default_config(cell.spec, device.target(), bucket);
+  std::vector<Chosen> chosen;
+  if (arguments.configs != "default") {
+    DispatchTable table(cell.spec, device.target(), store.winners(device.environment().key(), spec_key(cell.spec)));
+    Selection selection = table.at(bucket);
+    chosen.push_back({table.configs()[selection.index], selection.source != Source::analytic_default});
+  }
+  if (arguments.configs != "tuned" && (chosen.empty() || chosen.front().config != analytic)) chosen.push_back({analytic, false});
+  return chosen;
 }
 
-Json line_of(const Device& device, const DecodeCell& cell, const Measured& measured, bool tuned) {
+Json line_of(const Device& device, const DecodeCell& cell, const Measured& measured, bool tuned, bool overlap) {
   const AttentionSpec& spec = cell.spec;
   int64_t total = 0;
   for (int len : lengths_of(cell)) total += len;
@@ -125,6 +151,7 @@ Json line_of(const Device& device, const DecodeCell& cell, const Measured& measu
           {"variant", fmt::format("V{}", measured.config.variant())},
           {"config", measured.config.canonical_json()},
           {"tuned", tuned},
+          {"overlap", overlap},
           {"error", measured.error}};
 }
 
@@ -138,11 +165,13 @@ void bench_cell(const BenchArguments& arguments, const DecodeCell& cell, Device&
   for (const Chosen& one : chosen) configs.push_back(one.config);
   std::string what = fmt::format("{}, batch {}, len {}{}", spec_text(cell.spec), cell.batch, cell.len, cell.ragged ? " ragged" : "");
   try {
-    std::vector<Measured> results = measure_decode(device, store, cell, configs, MeasurePolicy::for_backend(device.target().backend));
+    MeasurePolicy policy = MeasurePolicy::for_backend(device.target().backend);
+    if (arguments.no_overlap) policy.overlap = 0;
+    std::vector<Measured> results = measure_decode(device, store, cell, configs, policy);
     for (size_t i = 0; i < results.size(); ++i) {
       if (results[i].correct) {
         ++totals.measured;
-        lines.write(line_of(device, cell, results[i], chosen[i].tuned));
+        lines.write(line_of(device, cell, results[i], chosen[i].tuned, policy.overlap != 0));
       } else {
         ++totals.failed;
         fmt::print(stderr, "wrong result: {}, {}: {}\n", what, results[i].config.canonical_json(), results[i].what);
@@ -194,9 +223,11 @@ void add_bench(CLI::App& app, Run& run) {
   CLI::App* verb = app.add_subcommand("bench", "Measure a model's decode kernels: one JSON line per batch, length and page size");
   add_model_options(*verb, arguments->model, true);
   add_device_option(*verb, arguments->device);
-  verb->add_option("--configs", arguments->configs, "tuned (what an engine gets), default (without any measurement), both (side by side)")
-      ->check(CLI::IsMember({"tuned", "default", "both"}))
+  verb->add_option("--configs", arguments->configs, "tuned (what an engine gets), default (without any measurement), both (side by side), space (all candidates)")
+      ->check(CLI::IsMember({"tuned", "default", "both", "space"}))
       ->capture_default_str();
+  verb->add_option("--config", arguments->config, "Measure this config instead: JSON of what differs from the default, as {\"NUM_WARPS\":8}; repeat to compare several")->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  verb->add_flag("--no-overlap", arguments->no_overlap, "Plain launches instead of programmatic dependent ones");
   verb->add_flag("--ragged", arguments->ragged, "Lengths spread from len / 16 to len");
   verb->add_flag("--tune", arguments->tune, "Tune for these batches and lengths first");
   verb->add_option("--budget", arguments->budget, "Time for --tune")->capture_default_str();

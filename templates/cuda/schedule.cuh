@@ -1,0 +1,123 @@
+// Which tiles a CTA walks. A piece of work is a segment: consecutive tiles of one (pair, row tile). V1 and the fixed partition have one segment
+// per CTA. The even share puts the tiles of all pairs in one line, sequence by sequence, and gives every CTA a contiguous range of it, none
+// more than one tile over the average; it is computed from the real lengths and windows, by every warp for itself, without the host.
+#pragma once
+#include "params.h"
+#include "cuda/visibility.cuh"
+
+struct Segment {
+  int sequence, head, row_tile;
+  Span span;
+  int first, count;  // tiles
+  int line;          // even share: the line's index of the pair's tile 0
+};
+
+// Tiles of one split of the fixed partition: they differ by one at most, and depend on the pair alone.
+__device__ __forceinline__ void take_split(Segment& s, int split, int num_splits) {
+  const int each = s.span.tiles / num_splits, rest = s.span.tiles - each * num_splits;
+  s.first = split * each + min(split, rest);
+  s.count = each + (split < rest ? 1 : 0);
+}
+__device__ __forceinline__ int used_splits(const Span& span, int num_splits) { return min(span.tiles, num_splits); }
+
+__device__ __forceinline__ int sequence_tiles(const pt_decode_params& p, int sequence) {
+  int tiles = 0;
+  if constexpr (kHeadsDiffer) {
+    for (int h = 0; h < spec::kv_heads; ++h) tiles += span_of(p, sequence, h).tiles;
+  } else {
+    tiles = span_of(p, sequence, 0).tiles * spec::kv_heads;
+  }
+  return tiles * kRowTiles;
+}
+
+// The even share: CTA i begins at i * chunk + min(i, rest). All in 32 bits; the host bounds the line.
+struct Shares {
+  int chunk, rest;
+  __device__ __forceinline__ int begin(int cta) const { return cta * chunk + min(cta, rest); }
+  // The CTA whose range holds a tile.
+  __device__ __forceinline__ int owner(int tile) const {
+    const int longer = rest * (chunk + 1);
+    return tile < longer ? tile / (chunk + 1) : rest + (tile - longer) / max(chunk, 1);
+  }
+};
+
+// A CTA's walk through its range of the line. The loader and the consumer have one each.
+struct Walk {
+  Segment now;
+  int left;  // tiles of the range after this segment
+
+  // Narrows the segment, which begins at the pair's tile `first`, to what is left of the range.
+  __device__ __forceinline__ void enter(int first) {
+    now.first = first;
+    now.count = min(now.span.tiles - first, left);
+    left -= now.count;
+  }
+  __device__ __forceinline__ void next(const pt_decode_params& p) {
+    now.line += now.span.tiles;
+    bool moved = false;
+    if (kRowTiles > 1 && ++now.row_tile < kRowTiles) {
+    } else {
+      now.row_tile = 0;
+      moved = kHeadsDiffer;
+      if (++now.head == spec::kv_heads) {
+        now.head = 0;
+        ++now.sequence;
+        moved = true;
+      }
+    }
+    if (moved) now.span = span_of(p, now.sequence, now.head);
+    enter(0);
+  }
+};
+
+// Every warp computes the same; returns false where the CTA's range is empty.
+__device__ __forceinline__ bool start_walk(const pt_decode_params& p, int lane, int cta, Shares& shares, Walk& walk) {
+  int mine = 0, first_chunk = 0;
+  for (int base = 0; base < p.batch; base += 32) {
+    const int x = base + lane < p.batch ? sequence_tiles(p, base + lane) : 0;
+    if (base == 0) first_chunk = x;
+    mine += x;
+  }
+  const int total = __reduce_add_sync(0xffffffffu, mine);
+  shares.chunk = total / p.num_ctas;
+  shares.rest = total - shares.chunk * p.num_ctas;
+  const int begin = shares.begin(cta);
+  walk.left = shares.begin(cta + 1) - begin;
+  if (walk.left == 0) return false;
+  int before = 0;
+  for (int base = 0;; base += 32) {
+    const int x = base == 0 ? first_chunk : base + lane < p.batch ? sequence_tiles(p, base + lane) : 0;
+    int sum = x;  // inclusive
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const int other = __shfl_up_sync(0xffffffffu, sum, distance);
+      if (lane >= distance) sum += other;
+    }
+    const u32 beyond = __ballot_sync(0xffffffffu, before + sum > begin);
+    if (beyond != 0) {
+      const int at = __ffs(beyond) - 1;
+      walk.now.sequence = base + at;
+      walk.now.line = before + __shfl_sync(0xffffffffu, sum - x, at);
+      break;
+    }
+    before += __shfl_sync(0xffffffffu, sum, 31);
+  }
+  walk.now.head = walk.now.row_tile = 0;
+  walk.now.span = span_of(p, walk.now.sequence, 0);
+  if constexpr (!kHeadsDiffer) {  // all pairs of the sequence are of one length
+    const int pair = (begin - walk.now.line) / walk.now.span.tiles;
+    walk.now.head = pair / kRowTiles;
+    walk.now.row_tile = pair % kRowTiles;
+    walk.now.line += pair * walk.now.span.tiles;
+  } else {
+    while (walk.now.line + walk.now.span.tiles <= begin) {
+      walk.now.line += walk.now.span.tiles;
+      if (++walk.now.row_tile == kRowTiles) {
+        walk.now.row_tile = 0;
+        walk.now.span = span_of(p, walk.now.sequence, ++walk.now.head);
+      }
+    }
+  }
+  walk.enter(begin - walk.now.line);
+  return true;
+}

@@ -32,6 +32,7 @@ PT_INLINE long long item_cost(const Shares& shares) { return share_tokens(shares
 static long long total_cost(const pt_decode_params& params) {
   long long cost = 0;
   Shares shares;
+#pragma clang loop vectorize(disable) unroll(disable)  // too short to pay for the code
   for (int b = 0; b < params.batch; ++b) {
     Sequence sequence = sequence_of(params, b);
     int units = units_of(sequence);
@@ -51,8 +52,9 @@ PT_INLINE long long part_start(long long whole, int index, int parts) {
 template <int lanes> PT_INLINE void run_item(const pt_decode_params& params, const Shares& shares, const Sequence& sequence, int kv_head_block, int share) {
   State state;
   int blocks = blocks_for(rows_of(sequence));
-  Item item = {sequence, block_of(sequence, kv_head_block % blocks), kv_head_block / blocks, shares.len, {}};
-  look(params, item.sight, sequence, item.block, item.len, item.kv_head);
+  const Block block = block_of(sequence, kv_head_block % blocks);  // a value of its own, that no call can change: the count of rows folds
+  Item item = {sequence, block, kv_head_block / blocks, shares.len, {}};
+  look(params, item.sight, sequence, block, item.len, item.kv_head);
   load_queries(params, state, item);
   const Scale scale = scale_of(params);
   Cursor cursor = cursor_of(shares, share);
@@ -67,7 +69,7 @@ template <int lanes> PT_INLINE void run_item(const pt_decode_params& params, con
   int turn = 0;
   for (bool more = find_next(state.rows[0]); more; turn ^= 1) {
     more = find_next(state.rows[turn ^ 1]);
-    attend_tile<lanes>(state, state.rows[turn], state.rows[more ? turn ^ 1 : turn], item.block.rows, scale);
+    attend_tile<lanes>(state, state.rows[turn], state.rows[more ? turn ^ 1 : turn], block.rows, scale);
   }
   if (shares.used == 1) {
     write_output(params, state, item);

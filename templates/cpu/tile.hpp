@@ -80,8 +80,8 @@ template <bool masked> static void find_pages(const pt_decode_params& params, Ro
 PT_INLINE void find_rows(const pt_decode_params& params, Rows& rows, const Item& item, int first) {
   int count = item.len - first < config_tile_kv ? item.len - first : config_tile_kv;
   rows.first = first;
-  rows.masked = !all_see(item.sight, first);
-  if (rows.masked) {
+  rows.masked = masks_rows() && !all_see(item.sight, first);
+  if (masks_rows() && rows.masked) {
     see_tile(params, item.sight, item.sequence, item.block, item.kv_head, item.len, first, rows.seen, rows.visible);
     find_pages<true>(params, rows, item.sequence.index, item.kv_head, first, count);
   } else {

@@ -77,7 +77,7 @@ PT_INLINE void look(const pt_decode_params& params, Sight& sight, const Sequence
 }
 
 PT_INLINE bool all_see(const Sight& sight, int first) {
-  return !masks_rows() || (first >= sight.common.begin && sight.common.end - first >= config_tile_kv);
+  return first >= sight.common.begin && sight.common.end - first >= config_tile_kv;
 }
 
 constexpr int kMaskLanes = 8;

@@ -288,7 +288,7 @@ void Problem::fill_features(std::mt19937& random) {
   }
   for (size_t h = 0; h < shape_.windows.size(); ++h) array<int>(windows_)[h] = shape_.windows[h];
   for (int h = 0; h < shape_.q_heads(); ++h) {
-    if (sinks_) array<float>(sinks_)[h] = static_cast<float>(pick(-24, 24)) / 8.0f;
+    if (sinks_) array<float>(sinks_)[h] = static_cast<float>(pick(-64, 64)) / 8.0f;  // above and below all logits
     if (slopes_) array<float>(slopes_)[h] = std::ldexp(1.0f, -1 - h % 6);
   }
   if (tree_)

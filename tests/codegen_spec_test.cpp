@@ -15,14 +15,14 @@ namespace {
 using testing::error_text;
 using testing::expect_mentions;
 
-constexpr int kFields = 23;
+constexpr int kFields = 25;
 
 // Visits each field of the struct itself, not of its JSON: a new field does not compile here until it is listed.
 template <class Visit>
 void each_field(AttentionSpec& s, Visit visit) {
-  auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15, f16, f17, f18, f19, f20, f21, f22, f23] = s;
+  auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15, f16, f17, f18, f19, f20, f21, f22, f23, f24, f25] = s;
   visit(f1), visit(f2), visit(f3), visit(f4), visit(f5), visit(f6), visit(f7), visit(f8), visit(f9), visit(f10), visit(f11), visit(f12);
-  visit(f13), visit(f14), visit(f15), visit(f16), visit(f17), visit(f18), visit(f19), visit(f20), visit(f21), visit(f22), visit(f23);
+  visit(f13), visit(f14), visit(f15), visit(f16), visit(f17), visit(f18), visit(f19), visit(f20), visit(f21), visit(f22), visit(f23), visit(f24), visit(f25);
 }
 
 template <class E>
@@ -50,9 +50,10 @@ AttentionSpec random_spec(std::mt19937& random) {
 // The identity is stored on disk: catches any change of spelling, order or spacing.
 TEST(Spec, CanonicalJsonIsStable) {
   EXPECT_EQ(canonical_json(AttentionSpec{}),
-            R"({"address_map":"slot","alibi":false,"batch_invariant":false,"checked":false,"chunk":false,"head_dim_k":128,"head_dim_v":128,)"
-            R"("headwise":false,"kind":"decode","kv_dtype":"bf16","kv_heads":8,"kv_scale":"none","layout":"nhd","lse":false,"mask":"none",)"
-            R"("out_dtype":"bf16","page_size":16,"q_dtype":"bf16","q_heads":32,"sink_tokens":false,"sinks":false,"soft_cap":false,"window":false})");
+            R"({"address_map":"slot","alibi":false,"batch_invariant":false,"block_sparse":false,"checked":false,"chunk":false,)"
+            R"("head_dim_k":128,"head_dim_v":128,"headwise":false,"kind":"decode","kv_dtype":"bf16","kv_heads":8,"kv_scale":"none","layout":"nhd","lse":false,"mask":"none",)"
+            R"("out_dtype":"bf16","page_size":16,"q_dtype":"bf16","q_heads":32,"q_len":1,"sink_tokens":false,"sinks":false,)"
+            R"("soft_cap":false,"window":false})");
   EXPECT_EQ(spec_key(AttentionSpec{}).size(), 64u);
 }
 

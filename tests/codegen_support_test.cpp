@@ -47,11 +47,21 @@ struct Refusal {
   std::vector<std::string> mentions;
 };
 
-// Catches a feature that would be ignored silently, and a reason that does not name field, value and what is allowed.
-TEST(Support, RefusesEverythingElseInWords) {
+void expect_refused(const std::vector<Refusal>& refusals, const Target& target) {
+  for (const Refusal& refusal : refusals) {
+    AttentionSpec spec;
+    refusal.change(spec);
+    const Support support = supports(spec, target);
+    EXPECT_FALSE(support);
+    expect_mentions(support.reason, refusal.mentions);
+    EXPECT_EQ(error_text([&] { require_support(spec, target); }, ErrorCode::unsupported), support.reason);
+    EXPECT_EQ(supports(spec, KernelConfig(), target).reason, support.reason);
+  }
+}
+
+// Catches a feature that the CUDA kernels would ignore silently.
+TEST(Support, RefusesWhatCudaLacks) {
   const std::vector<Refusal> refusals = {
-      {[](auto& s) { s.kind = Kind::prefill; }, {"prefill", "decode_cuda", "decode_cpu"}},
-      {[](auto& s) { s.kind = Kind::page_copy; }, {"page_copy", "decode_cuda"}},
       {[](auto& s) { s.window = true; }, {"window is true", "not implemented for decode on", "must be false"}},
       {[](auto& s) { s.chunk = true; }, {"chunk is true", "must be false"}},
       {[](auto& s) { s.sink_tokens = true; }, {"sink_tokens is true", "must be false"}},
@@ -59,14 +69,63 @@ TEST(Support, RefusesEverythingElseInWords) {
       {[](auto& s) { s.soft_cap = true; }, {"soft_cap is true", "must be false"}},
       {[](auto& s) { s.alibi = true; }, {"alibi is true", "must be false"}},
       {[](auto& s) { s.headwise = true; }, {"headwise is true", "must be false"}},
-      {[](auto& s) { s.address_map = AddressMap::flat; }, {"address_map flat", "must be slot"}},
       {[](auto& s) { s.mask = MaskKind::tree; }, {"mask tree", "must be none"}},
+      {[](auto& s) { s.out_dtype = DType::fp32; }, {"out_dtype fp32", "equal q_dtype"}},
+      {[](auto& s) { s.head_dim_v = 64; }, {"head_dim_v 64", "head_dim_k 128", "equal"}},
+  };
+  expect_refused(refusals, sm_90a());
+}
+
+// Catches a limit of the CPU kernels that is not told.
+TEST(Support, RefusesWhatTheCpuLacks) {
+  const std::vector<Refusal> refusals = {
+      {[](auto& s) { s.head_dim_v = 4; }, {"head_dim_v 4", "8 to 256 in steps of 8"}},
+      {[](auto& s) { s.head_dim_v = 264; }, {"head_dim_v 264", "8 to 256"}},
+      {[](auto& s) { s.q_len = 0; }, {"q_len 0", "1 to 16"}},
+      {[](auto& s) { s.q_len = 17; }, {"q_len 17", "1 to 16"}},
+      {[](auto& s) { s.out_dtype = DType::int8; }, {"out_dtype int8", "bf16 to fp32"}},
+  };
+  expect_refused(refusals, cpu());
+}
+
+// Catches a feature of the CPU kernels that is still refused.
+TEST(Support, AcceptsEveryFeatureOnTheCpu) {
+  const std::vector<std::function<void(AttentionSpec&)>> features = {
+      [](auto& s) { s.window = true; },
+      [](auto& s) { s.window = s.sink_tokens = true; },
+      [](auto& s) { s.chunk = true; },
+      [](auto& s) { s.sinks = true; },
+      [](auto& s) { s.soft_cap = true; },
+      [](auto& s) { s.alibi = true; },
+      [](auto& s) { s.block_sparse = true; },
+      [](auto& s) { s.headwise = true; },
+      [](auto& s) { s.headwise = true, s.address_map = AddressMap::flat; },
+      [](auto& s) { s.mask = MaskKind::tree; },
+      [](auto& s) { s.mask = MaskKind::offset; },
+      [](auto& s) { s.q_len = 16; },
+      [](auto& s) { s.head_dim_v = 64; },
+      [](auto& s) { s.out_dtype = DType::fp32; },
+  };
+  AttentionSpec all;
+  for (const auto& feature : features) {
+    AttentionSpec spec;
+    feature(spec);
+    EXPECT_TRUE(supports(spec, cpu())) << supports(spec, cpu()).reason;
+    feature(all);
+  }
+  EXPECT_TRUE(supports(all, cpu())) << supports(all, cpu()).reason;
+}
+
+// Catches a feature that would be ignored silently, and a reason that does not name field, value and what is allowed.
+TEST(Support, RefusesEverythingElseInWords) {
+  const std::vector<Refusal> refusals = {
+      {[](auto& s) { s.kind = Kind::prefill; }, {"prefill", "decode_cuda", "decode_cpu"}},
+      {[](auto& s) { s.kind = Kind::page_copy; }, {"page_copy", "decode_cuda"}},
+      {[](auto& s) { s.address_map = AddressMap::flat; }, {"address_map flat", "must be slot"}},
       {[](auto& s) { s.kv_scale = ScaleGranularity::head; }, {"kv_scale head", "must be none"}},
       {[](auto& s) { s.kv_dtype = DType::fp8_e4m3; }, {"kv_dtype fp8_e4m3 with q_dtype bf16", "equal q_dtype"}},
       {[](auto& s) { s.kv_dtype = DType::fp16; }, {"kv_dtype fp16", "equal q_dtype"}},
-      {[](auto& s) { s.out_dtype = DType::fp32; }, {"out_dtype fp32", "equal q_dtype"}},
       {[](auto& s) { s.q_dtype = s.kv_dtype = s.out_dtype = DType::int8; }, {"int8", "bf16 to bf16"}},
-      {[](auto& s) { s.head_dim_v = 64; }, {"head_dim_v 64", "head_dim_k 128", "equal"}},
       {[](auto& s) { s.head_dim_k = s.head_dim_v = 100; }, {"head_dim_k 100", "8 to 256 in steps of 8"}},
       {[](auto& s) { s.head_dim_k = s.head_dim_v = 264; }, {"head_dim_k 264", "8 to 256"}},
       {[](auto& s) { s.head_dim_k = s.head_dim_v = 0; }, {"head_dim_k 0", "8 to 256"}},
@@ -82,17 +141,7 @@ TEST(Support, RefusesEverythingElseInWords) {
       {[](auto& s) { s.layout = static_cast<Layout>(9); }, {"layout", "nhd, hnd"}},
       {[](auto& s) { s.kind = static_cast<Kind>(9); }, {"invalid", "decode_cuda"}},
   };
-  for (const Target& target : {sm_90a(), cpu()}) {
-    for (const Refusal& refusal : refusals) {
-      AttentionSpec spec;
-      refusal.change(spec);
-      const Support support = supports(spec, target);
-      EXPECT_FALSE(support);
-      expect_mentions(support.reason, refusal.mentions);
-      EXPECT_EQ(error_text([&] { require_support(spec, target); }, ErrorCode::unsupported), support.reason);
-      EXPECT_EQ(supports(spec, KernelConfig(), target).reason, support.reason);
-    }
-  }
+  for (const Target& target : {sm_90a(), cpu()}) expect_refused(refusals, target);
   expect_mentions(supports(decode_spec(8, 8, 64, 16, DType::fp32), sm_90a()).reason, {"q_dtype fp32", "decode on cuda", "bf16 to bf16, fp16 to fp16"});
 }
 

@@ -53,8 +53,8 @@ TEST(Constants, EachMustBeGiven) {
 // Fault: a constant that the template does not know is ignored, or the second of two wins.
 TEST(Constants, NoneMayBeUnknownOrTwice) {
   KernelSource source = good_source();
-  source.constants.emplace_back("spec.window", 1);
-  expect_error(ErrorCode::invalid_argument, "spec.window", [&] { cpu_compiler().compile(source); });
+  source.constants.emplace_back("spec.windows", 1);
+  expect_error(ErrorCode::invalid_argument, "spec.windows", [&] { cpu_compiler().compile(source); });
   source = good_source();
   source.constants.emplace_back("spec.lse", 0);
   expect_error(ErrorCode::invalid_argument, "spec.lse", [&] { cpu_compiler().compile(source); });
@@ -66,7 +66,8 @@ TEST(Constants, ValuesAreChecked) {
       {"spec.head_dim", 264},     {"spec.head_dim", 12},   {"spec.head_dim", 0},         {"spec.dtype", 3},          {"spec.dtype", -1},
       {"spec.page_size", 0},      {"spec.group_size", 0},  {"spec.q_heads", 7},          {"spec.lse", 2},            {"spec.checked", -1},
       {"config.variant", 3},      {"config.tile_kv", 48},  {"config.tile_kv", 128},      {"config.vector_bits", 64}, {"config.vector_bits", 384},
-      {"spec.page_size", 1ll << 32 | 16}};
+      {"spec.page_size", 1ll << 32 | 16}, {"spec.q_len", 0}, {"spec.q_len", 17}, {"spec.head_dim_v", 4}, {"spec.head_dim_v", 264},
+      {"spec.out_dtype", 3}, {"spec.mask", 3},       {"spec.window", 2}};
   for (const auto& [name, value] : bad) {
     KernelSource source = good_source();
     set(source, name, value);

@@ -20,14 +20,6 @@ constexpr unsigned char kFront = 0xA5;
 constexpr double kLog2E = 1.4426950408889634;
 constexpr int kGap = 8;  // elements of poison between one row and the next
 
-double half(uint16_t bits) {
-  const int exponent = bits >> 10 & 31;
-  const int mantissa = bits & 1023;
-  double value = exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
-  if (exponent == 31) value = mantissa != 0 ? std::numeric_limits<double>::quiet_NaN() : std::numeric_limits<double>::infinity();
-  return bits >> 15 != 0 ? -value : value;
-}
-
 // Values with few bits, so that each dtype holds them exactly.
 void put(int dtype, unsigned char* to, int eighths) {
   const float value = static_cast<float>(eighths) / 64.0f;
@@ -46,25 +38,52 @@ void put(int dtype, unsigned char* to, int eighths) {
   std::memcpy(to, &bits, 2);
 }
 
-}  // namespace
-
-double element(int dtype, const unsigned char* from) {
-  if (dtype == 2) {
-    float value = 0;
-    std::memcpy(&value, from, 4);
-    return value;
-  }
-  uint16_t bits = 0;
-  std::memcpy(&bits, from, 2);
-  return dtype == 1 ? half(bits) : static_cast<double>(std::bit_cast<float>(static_cast<uint32_t>(bits) << 16));
+std::string features_text(const Shape& shape) {
+  std::string text;
+  const auto list = [&text](const char* name, const std::vector<int>& values) {
+    if (values.empty()) return;
+    text += std::string(" ") + name;
+    for (int value : values) text += " " + std::to_string(value);
+  };
+  const auto number = [&text](const char* name, auto value) {
+    if (value != 0) text += std::string(" ") + name + " " + std::to_string(value);
+  };
+  number("dim_v", shape.dim_v);
+  if (shape.out_dtype >= 0) text += " out_dtype " + std::to_string(shape.out_dtype);
+  text += " q_len " + std::to_string(shape.q_len);
+  list("tokens", shape.tokens);
+  if (shape.headwise) text += shape.flat ? " headwise flat" : " headwise";
+  if (shape.head_lens) text += " head_lens";
+  list("windows", shape.windows);
+  number("chunk", shape.chunk);
+  number("sink_tokens", shape.sink_tokens);
+  if (shape.sinks) text += " sinks";
+  number("soft_cap", shape.soft_cap);
+  if (shape.alibi) text += " alibi";
+  number("mask", shape.mask);
+  if (shape.sparse_block != 0)
+    list("sparse", {shape.sparse_block, shape.vert_stride, shape.local_blocks, shape.head_step, shape.head_offset, shape.kv_head_offset});
+  if (shape.checked) text += " checked";
+  return text;
 }
+
+// Well mixed: a value must not repeat where a kernel could take one token, head or column for another.
+uint32_t mixed(uint32_t x) {
+  x = (x ^ x >> 16) * 0x7feb352dU;
+  x = (x ^ x >> 15) * 0x846ca68bU;
+  return x ^ x >> 16;
+}
+
+template <class T> T* array(const std::unique_ptr<EdgeBytes>& memory) { return memory ? reinterpret_cast<T*>(memory->data()) : nullptr; }
+
+}  // namespace
 
 std::string Shape::text() const {
   std::string lengths;
   for (int len : lens) lengths += " " + std::to_string(len);
   return "kv_heads " + std::to_string(kv_heads) + " group " + std::to_string(group) + " dim " + std::to_string(dim) + " page " +
          std::to_string(page) + " dtype " + std::to_string(dtype) + (hnd ? " hnd" : " nhd") + " V" + std::to_string(variant) + " tile " +
-         std::to_string(tile) + " bits " + std::to_string(bits) + " lens" + lengths;
+         std::to_string(tile) + " bits " + std::to_string(bits) + " lens" + lengths + features_text(*this);
 }
 
 KernelSource source_of(const Shape& shape, const Target& target) {
@@ -75,9 +94,22 @@ KernelSource source_of(const Shape& shape, const Target& target) {
   source.constants = {{"spec.q_heads", shape.q_heads()},
                       {"spec.kv_heads", shape.kv_heads},
                       {"spec.group_size", shape.group},
+                      {"spec.q_len", shape.q_len},
                       {"spec.head_dim", shape.dim},
+                      {"spec.head_dim_v", shape.value_dim()},
                       {"spec.page_size", shape.page},
                       {"spec.dtype", shape.dtype},
+                      {"spec.out_dtype", shape.output_type()},
+                      {"spec.headwise", shape.headwise},
+                      {"spec.flat_map", shape.flat},
+                      {"spec.window", !shape.windows.empty()},
+                      {"spec.chunk", shape.chunk != 0},
+                      {"spec.sink_tokens", shape.sink_tokens != 0},
+                      {"spec.sinks", shape.sinks},
+                      {"spec.soft_cap", shape.soft_cap != 0},
+                      {"spec.alibi", shape.alibi},
+                      {"spec.mask", shape.mask},
+                      {"spec.block_sparse", shape.sparse_block != 0},
                       {"spec.lse", shape.lse},
                       {"spec.checked", shape.checked},
                       {"config.variant", shape.variant},
@@ -121,103 +153,205 @@ bool EdgeBytes::front_intact() const {
   return std::all_of(map_, data_, [](unsigned char byte) { return byte == kFront; });
 }
 
+// Every page that some head sees something of, plus three that nobody does.
 Problem::Problem(const Shape& shape, uint32_t seed, int max_splits) : shape_(shape), max_splits_(max_splits) {
   std::mt19937 random(seed);
-  const int batch = static_cast<int>(shape.lens.size());
   const int longest = *std::max_element(shape.lens.begin(), shape.lens.end());
   width_ = longest / shape.page + 2;
   table_stride_ = width_ + 3;
-  int used = 0;
-  for (int len : shape.lens) used += (len + shape.page - 1) / shape.page;
-  const int pages = used + 3;
+  for (int b = 0; b < shape.batch(); ++b) rows_ += shape.given_tokens(b);
+  int pages = 3;
+  for (int len : shape.lens) pages += (len + shape.page - 1) / shape.page * (shape.flat ? shape.kv_heads : 1);
+  params_.max_len = longest;
+  set_strides();
+  allocate(pages);
+  fill_features(random);
+  fill_cache(random);
+}
 
-  const long long row = shape.dim + kGap;
+void Problem::set_strides() {
+  const Shape& shape = shape_;
   params_.struct_size = sizeof params_;
   params_.version = PT_PARAMS_VERSION;
-  params_.k_stride_token = params_.v_stride_token = shape.hnd ? row : row * shape.kv_heads;
-  params_.k_stride_head = params_.v_stride_head = shape.hnd ? row * shape.page : row;
-  params_.k_stride_page = row * shape.kv_heads * shape.page;
-  params_.v_stride_page = params_.k_stride_page + 64;  // K and V need not agree
+  const auto cache = [&shape](int dim, long long& page, long long& token, long long& head) {
+    const long long row = dim + kGap;
+    token = shape.hnd || shape.flat ? row : row * shape.kv_heads;
+    head = shape.flat ? 1ll << 40 : shape.hnd ? row * shape.page : row;  // not used by flat ids
+    page = row * shape.page * (shape.flat ? 1 : shape.kv_heads);
+  };
+  cache(shape.dim, params_.k_stride_page, params_.k_stride_token, params_.k_stride_head);
+  cache(shape.value_dim(), params_.v_stride_page, params_.v_stride_token, params_.v_stride_head);
+  params_.v_stride_page += 64;  // K and V need not agree
   params_.q_stride_head = shape.dim + 8;
-  params_.q_stride_seq = params_.q_stride_head * shape.q_heads() + 16;
-  params_.out_stride_head = shape.dim + 16;
-  params_.out_stride_seq = params_.out_stride_head * shape.q_heads() + 8;
+  params_.q_stride_token = params_.q_stride_head * shape.q_heads() + 16;
+  params_.out_stride_head = shape.value_dim() + 16;
+  params_.out_stride_token = params_.out_stride_head * shape.q_heads() + 8;
+  // With cu_seqlens_q the sequence stride means nothing.
+  params_.q_stride_seq = shape.tokens.empty() ? params_.q_stride_token * shape.q_len + 8 : 1ll << 40;
+  params_.out_stride_seq = shape.tokens.empty() ? params_.out_stride_token * shape.q_len + 24 : 1ll << 40;
   params_.block_table_stride = table_stride_;
   params_.block_table_width = width_;
-  params_.batch = batch;
-  params_.max_len = longest;
-  params_.num_pages = pages;
+  params_.batch = shape.batch();
+  params_.num_pages = 1 << 23;  // far beyond the memory: an entry that may not be read can look like a page, and ends the program
+  params_.seq_lens_stride_seq = shape.head_lens ? shape.kv_heads : 1;
+  params_.seq_lens_stride_head = shape.head_lens ? 1 : 0;
   params_.scale = 1.0f / std::sqrt(static_cast<float>(shape.dim));
   params_.scale_log2 = static_cast<float>(params_.scale * kLog2E);
+}
 
-  // The last page's last row ends at unmapped memory, so the gap after it is not allocated.
+void Problem::allocate(int pages) {
+  const Shape& shape = shape_;
   const size_t bytes = static_cast<size_t>(shape.bytes());
-  k_ = std::make_unique<EdgeBytes>(bytes * static_cast<size_t>(params_.k_stride_page * pages - kGap));
-  v_ = std::make_unique<EdgeBytes>(bytes * static_cast<size_t>(params_.v_stride_page * (pages - 1) + params_.k_stride_page - kGap));
-  q_ = std::make_unique<EdgeBytes>(bytes * static_cast<size_t>(params_.q_stride_seq * batch - 16 - 8));
-  out_ = std::make_unique<EdgeBytes>(bytes * static_cast<size_t>(params_.out_stride_seq * batch - 8 - 16));
-  lse_ = std::make_unique<EdgeBytes>(4 * static_cast<size_t>(batch * shape.q_heads()));
-  tables_ = std::make_unique<EdgeBytes>(4 * static_cast<size_t>(table_stride_ * batch - 3));
-  lens_ = std::make_unique<EdgeBytes>(4 * static_cast<size_t>(batch));
-  const size_t shares = static_cast<size_t>(batch) * static_cast<size_t>(shape.q_heads()) * static_cast<size_t>(max_splits);
-  partial_out_ = std::make_unique<EdgeBytes>(4 * shares * static_cast<size_t>(shape.dim));
-  partial_lse_ = std::make_unique<EdgeBytes>(4 * shares);
+  const auto make = [](long long size) { return std::make_unique<EdgeBytes>(static_cast<size_t>(std::max(size, 0ll))); };
+  // The last page's last row ends at unmapped memory, so the gap after it is not allocated.
+  const long long heads = shape.flat ? 1 : shape.kv_heads;
+  k_ = make(shape.bytes() * (params_.k_stride_page * pages - kGap));
+  v_ = make(shape.bytes() * (params_.v_stride_page * (pages - 1) + (shape.value_dim() + kGap) * heads * shape.page - kGap));
+  const auto rows_end = [&](long long stride_seq, long long stride_token, long long stride_head, int dim) {
+    const long long before = shape.tokens.empty() ? stride_seq * (shape.batch() - 1) + stride_token * (shape.q_len - 1) : stride_token * (rows_ - 1);
+    return rows_ == 0 ? 0 : before + stride_head * (shape.q_heads() - 1) + dim;
+  };
+  q_ = make(shape.bytes() * rows_end(params_.q_stride_seq, params_.q_stride_token, params_.q_stride_head, shape.dim));
+  out_ = make(shape.out_bytes() * rows_end(params_.out_stride_seq, params_.out_stride_token, params_.out_stride_head, shape.value_dim()));
+  lse_ = make(4ll * rows_ * shape.q_heads());
+  const long long table_rows = shape.headwise ? shape.batch() * shape.kv_heads : shape.batch();
+  tables_ = make(4 * (table_stride_ * table_rows - 3));
+  lens_ = make(4ll * shape.batch() * (shape.head_lens ? shape.kv_heads : 1));
+  const long long shares = static_cast<long long>(shape.batch()) * shape.q_len * shape.q_heads() * max_splits_;
+  partial_out_ = make(4 * shares * shape.value_dim());
+  partial_lse_ = make(4 * shares);
+  if (!shape.tokens.empty()) cu_ = make(4ll * (shape.batch() + 1));
+  if (!shape.windows.empty()) windows_ = make(4ll * shape.kv_heads);
+  if (shape.sinks) sinks_ = make(4ll * shape.q_heads());
+  if (shape.alibi) slopes_ = make(4ll * shape.q_heads());
+  params_.tree_mask_size = shape.mask == 1 ? shape.q_len + 2 : 0;
+  if (shape.mask == 1) tree_ = make(static_cast<long long>(shape.batch()) * params_.tree_mask_size * params_.tree_mask_size);
+  if (shape.mask == 2) offsets_ = make(8ll * rows_);
   k_->fill(0xFF);
   v_->fill(0xFF);
   q_->fill(0xFF);
   k_live_.resize(k_->size() / bytes);
   v_live_.resize(v_->size() / bytes);
-
-  std::vector<int> ids(static_cast<size_t>(pages));
-  std::iota(ids.begin(), ids.end(), 0);
-  std::shuffle(ids.begin(), ids.end(), random);
-  // The page that ends at unmapped memory is always in use, where there is one.
-  std::iter_swap(ids.begin(), std::find(ids.begin(), ids.end(), pages - 1));
-  std::uniform_int_distribution<int> value(-128, 127);
-  const auto fill_row = [&](EdgeBytes& memory, std::vector<bool>* live, const unsigned char* at) {
-    for (int d = 0; d < shape.dim; ++d) {
-      const size_t offset = static_cast<size_t>(at - memory.data()) + static_cast<size_t>(d) * bytes;
-      put(shape.dtype, memory.data() + offset, value(random));
-      if (live != nullptr) (*live)[offset / bytes] = true;
-    }
-  };
-  size_t next = 0;
-  for (int b = 0; b < batch; ++b) {
-    length(b) = shape.lens[static_cast<size_t>(b)];
-    for (int slot = 0; slot < width_; ++slot) {
-      const int tokens = std::clamp(length(b) - slot * shape.page, 0, shape.page);
-      if (tokens == 0) {
-        table(b, slot) = slot % 2 == 0 ? std::numeric_limits<int>::max() : std::numeric_limits<int>::min();  // must not be used
-        continue;
-      }
-      const int id = table(b, slot) = ids[next++];
-      for (int t = 0; t < tokens; ++t) {
-        for (int h = 0; h < shape.kv_heads; ++h) {
-          fill_row(*k_, &k_live_, k_row(id, t, h));
-          fill_row(*v_, &v_live_, v_row(id, t, h));
-        }
-      }
-    }
-    for (int h = 0; h < shape.q_heads(); ++h)
-      fill_row(*q_, nullptr, q_->data() + bytes * static_cast<size_t>(b * params_.q_stride_seq + h * params_.q_stride_head));
-  }
   params_.q = q_->data();
   params_.k_cache = k_->data();
   params_.v_cache = v_->data();
   params_.out = out_->data();
-  params_.lse = shape.lse ? reinterpret_cast<float*>(lse_->data()) : nullptr;
-  params_.block_tables = reinterpret_cast<int*>(tables_->data());
-  params_.seq_lens = reinterpret_cast<int*>(lens_->data());
-  params_.partial_out = reinterpret_cast<float*>(partial_out_->data());
-  params_.partial_lse = reinterpret_cast<float*>(partial_lse_->data());
+  params_.lse = shape.lse ? array<float>(lse_) : nullptr;
+  params_.block_tables = array<int>(tables_);
+  params_.seq_lens = array<int>(lens_);
+  params_.partial_out = array<float>(partial_out_);
+  params_.partial_lse = array<float>(partial_lse_);
+  params_.cu_seqlens_q = array<int>(cu_);
+  params_.window = array<int>(windows_);
+  params_.sinks = array<float>(sinks_);
+  params_.alibi_slopes = array<float>(slopes_);
+  params_.tree_mask = array<unsigned char>(tree_);
+  params_.mask_offset = array<int>(offsets_);
+  params_.chunk = shape.chunk;
+  params_.sink_tokens = shape.sink_tokens;
+  params_.soft_cap = shape.soft_cap;
+  params_.sparse_block_size = shape.sparse_block;
+  params_.sparse_vert_stride = shape.vert_stride;
+  params_.sparse_local_blocks = shape.local_blocks;
+  params_.sparse_head_step = shape.head_step;
+  params_.sparse_head_offset = shape.head_offset;
+  params_.sparse_kv_head_offset = shape.kv_head_offset;
   params_.error = shape.checked ? &error_ : nullptr;
 }
 
+void Problem::fill_features(std::mt19937& random) {
+  const auto pick = [&random](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
+  for (int b = 0; b < shape_.batch(); ++b) {
+    const int len = shape_.lens[static_cast<size_t>(b)];
+    if (!shape_.head_lens) length(b) = len;
+    for (int h = 0; shape_.head_lens && h < shape_.kv_heads; ++h) length(b * shape_.kv_heads + h) = std::max(0, len - h * pick(0, 9));
+    if (cu_) array<int>(cu_)[b + 1] = array<int>(cu_)[b] + shape_.given_tokens(b);
+  }
+  for (size_t h = 0; h < shape_.windows.size(); ++h) array<int>(windows_)[h] = shape_.windows[h];
+  for (int h = 0; h < shape_.q_heads(); ++h) {
+    if (sinks_) array<float>(sinks_)[h] = static_cast<float>(pick(-64, 64)) / 8.0f;  // above and below all logits
+    if (slopes_) array<float>(slopes_)[h] = std::ldexp(1.0f, -1 - h % 6);
+  }
+  if (tree_)
+    for (size_t i = 0; i < tree_->size(); ++i) tree_->data()[i] = static_cast<unsigned char>(pick(0, 2) == 0 ? pick(1, 255) : 0);
+  for (int b = 0; offsets_ && b < shape_.batch(); ++b)
+    for (int i = 0; i < shape_.given_tokens(b); ++i) {
+      int* pair = array<int>(offsets_) + 2 * (first_row(b) + i);
+      const int len = shape_.lens[static_cast<size_t>(b)];
+      pair[0] = pick(-3, len);
+      pair[1] = pick(pair[0] - 1, len + 9);
+    }
+}
+
+void Problem::fill_row(EdgeBytes& memory, std::vector<bool>* live, const unsigned char* at, int dim, uint32_t seed) {
+  for (int d = 0; d < dim; ++d) {
+    const size_t offset = static_cast<size_t>(at - memory.data()) + static_cast<size_t>(d * shape_.bytes());
+    put(shape_.dtype, memory.data() + offset, static_cast<int>(mixed(seed + static_cast<uint32_t>(d)) % 256) - 128);
+    if (live != nullptr) (*live)[offset / static_cast<size_t>(shape_.bytes())] = true;
+  }
+}
+
+// Values follow from (sequence, head, token, column) alone, so that problems that differ only in their tables hold the same numbers.
+// Head-wise rows take their pages each in an order of their own.
+void Problem::fill_cache(std::mt19937& random) {
+  const Shape& shape = shape_;
+  const int pages = static_cast<int>(static_cast<long long>(k_->size()) / shape.bytes() / params_.k_stride_page) + 1;
+  const auto seed_of = [](int kind, int sequence, int head, int token) {
+    return mixed(mixed(mixed(static_cast<uint32_t>(kind * 1024 + sequence)) + static_cast<uint32_t>(head)) + static_cast<uint32_t>(token));
+  };
+  const size_t pools = shape.headwise && !shape.flat ? static_cast<size_t>(shape.kv_heads) : 1;
+  std::vector<std::vector<int>> ids(pools, std::vector<int>(static_cast<size_t>(pages)));
+  std::vector<size_t> next(pools);
+  for (auto& pool : ids) {
+    std::iota(pool.begin(), pool.end(), 0);
+    std::shuffle(pool.begin(), pool.end(), random);
+    // The page that ends at unmapped memory is always in use, where there is one.
+    std::iter_swap(pool.begin(), std::find(pool.begin(), pool.end(), pages - 1));
+  }
+  const int heads_per_row = shape.headwise ? 1 : shape.kv_heads;
+  for (int row = 0; row < (shape.headwise ? shape.batch() * shape.kv_heads : shape.batch()); ++row) {
+    const int sequence = shape.headwise ? row / shape.kv_heads : row;
+    const int first_head = shape.headwise ? row % shape.kv_heads : 0;
+    const size_t pool = pools == 1 ? 0 : static_cast<size_t>(first_head);
+    for (int slot = 0; slot < width_; ++slot) {
+      constexpr int kForbidden[] = {std::numeric_limits<int>::max(), 1 << 22, std::numeric_limits<int>::min()};
+      int& id = table(row, slot) = kForbidden[slot % 3];
+      for (int t = 0; t < shape.page; ++t)
+        for (int h = first_head; h < first_head + heads_per_row; ++h) {
+          const int key = slot * shape.page + t;
+          if (!anyone_sees(sequence, h, key)) continue;
+          if (id == kForbidden[slot % 3]) id = ids[pool][next[pool]++];
+          fill_row(*k_, &k_live_, k_row(id, t, h), shape.dim, seed_of(0, sequence, h, key));
+          fill_row(*v_, &v_live_, v_row(id, t, h), shape.value_dim(), seed_of(1, sequence, h, key));
+        }
+    }
+  }
+  for (int b = 0; b < shape.batch(); ++b)
+    for (int i = 0; i < shape.given_tokens(b); ++i)
+      for (int h = 0; h < shape.q_heads(); ++h)
+        fill_row(*q_, nullptr, q_row(b, h, i), shape.dim, seed_of(2, b, h, i));
+}
+
+int Problem::first_row(int sequence) const { return cu_ ? params_.cu_seqlens_q[sequence] : sequence * shape_.q_len; }
+int Problem::tokens(int sequence) const { return std::min(shape_.given_tokens(sequence), shape_.q_len); }
+int Problem::len(int sequence, int kv_head) const {
+  const int given = params_.seq_lens[shape_.head_lens ? sequence * shape_.kv_heads + kv_head : sequence];
+  return std::clamp(given, 0, width_ * shape_.page);
+}
+
+const unsigned char* Problem::q_row(int sequence, int head, int token) const {
+  const long long start = cu_ ? first_row(sequence) * params_.q_stride_token : sequence * params_.q_stride_seq;
+  return q_->data() + shape_.bytes() * (start + token * params_.q_stride_token + head * params_.q_stride_head);
+}
+long long Problem::out_element(int sequence, int head, int token) const {
+  const long long start = cu_ ? first_row(sequence) * params_.out_stride_token : sequence * params_.out_stride_seq;
+  return start + token * params_.out_stride_token + head * params_.out_stride_head;
+}
 const unsigned char* Problem::k_row(int page, int token, int head) const {
-  return k_->data() + shape_.bytes() * (page * params_.k_stride_page + token * params_.k_stride_token + head * params_.k_stride_head);
+  return k_->data() + shape_.bytes() * (page * params_.k_stride_page + token * params_.k_stride_token + (shape_.flat ? 0 : head * params_.k_stride_head));
 }
 const unsigned char* Problem::v_row(int page, int token, int head) const {
-  return v_->data() + shape_.bytes() * (page * params_.v_stride_page + token * params_.v_stride_token + head * params_.v_stride_head);
+  return v_->data() + shape_.bytes() * (page * params_.v_stride_page + token * params_.v_stride_token + (shape_.flat ? 0 : head * params_.v_stride_head));
 }
 
 void Problem::set_poison(int byte) {
@@ -245,80 +379,17 @@ void Problem::run(const Module& module, int num_splits) {
   module.launch(params_, nullptr);
 }
 
-Problem::Row Problem::reference(int sequence, int head) const {
-  const unsigned char* q = q_->data() + shape_.bytes() * (sequence * params_.q_stride_seq + head * params_.q_stride_head);
-  const int kv_head = head / shape_.group;
-  const int len = std::min(params_.seq_lens[sequence], width_ * shape_.page);
-  std::vector<double> logits;
-  std::vector<const unsigned char*> values;
-  for (int t = 0; t < len; ++t) {
-    const int id = params_.block_tables[sequence * table_stride_ + t / shape_.page];
-    if (id < 0 || id >= params_.num_pages) continue;
-    double dot = 0;
-    for (int d = 0; d < shape_.dim; ++d)
-      dot += element(shape_.dtype, q + d * shape_.bytes()) *
-             element(shape_.dtype, k_row(id, t % shape_.page, kv_head) + d * shape_.bytes());
-    logits.push_back(dot * params_.scale_log2 / kLog2E);
-    values.push_back(v_row(id, t % shape_.page, kv_head));
-  }
-  Row row{std::vector<double>(static_cast<size_t>(shape_.dim)), -std::numeric_limits<double>::infinity()};
-  if (logits.empty()) return row;
-  const double top = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    const double weight = std::exp(logits[i] - top);
-    sum += weight;
-    for (int d = 0; d < shape_.dim; ++d) row.out[static_cast<size_t>(d)] += weight * element(shape_.dtype, values[i] + d * shape_.bytes());
-  }
-  for (double& value : row.out) value /= sum;
-  row.lse = top + std::log(sum);
-  return row;
+double Problem::out(int sequence, int head, int dim, int token) const {
+  return element(shape_.output_type(), out_->data() + shape_.out_bytes() * (out_element(sequence, head, token) + dim));
 }
-
-std::string Problem::check() const {
-  // Half a unit in the last place of the output, plus fp32 accumulation (a few 1e-7 per rounding, relative to the inputs' size of 2).
-  const double relative = shape_.dtype == 0 ? 0x1p-8 : shape_.dtype == 1 ? 0x1p-11 : 0x1p-24;
-  for (int b = 0; b < params_.batch; ++b) {
-    for (int h = 0; h < shape_.q_heads(); ++h) {
-      const Row expected = reference(b, h);
-      const std::string where = " at sequence " + std::to_string(b) + " head " + std::to_string(h);
-      for (int d = 0; d < shape_.dim; ++d) {
-        const double got = out(b, h, d);
-        const double want = expected.out[static_cast<size_t>(d)];
-        if (!(std::abs(got - want) <= relative * std::abs(want) * 1.01 + 4e-6))
-          return "out is " + std::to_string(got) + " for " + std::to_string(want) + where + " dim " + std::to_string(d);
-      }
-      if (!shape_.lse) continue;
-      const double got = lse(b, h);
-      const bool empty = std::isinf(expected.lse);
-      if (empty ? !(std::isinf(got) && got < 0) : !(std::abs(got - expected.lse) <= 4e-6 + 4e-7 * std::abs(expected.lse)))
-        return "LSE is " + std::to_string(got) + " for " + std::to_string(expected.lse) + where;
-    }
-  }
-  for (size_t i = 0; i < out_->size() / static_cast<size_t>(shape_.bytes()); ++i) {
-    const auto at = static_cast<long long>(i) % params_.out_stride_seq;
-    const bool row = at < params_.out_stride_head * shape_.q_heads() && at % params_.out_stride_head < shape_.dim;
-    if (row) continue;
-    for (int byte = 0; byte < shape_.bytes(); ++byte)
-      if (out_->data()[i * static_cast<size_t>(shape_.bytes()) + static_cast<size_t>(byte)] != 0xFF) return "written between the rows of out";
-  }
-  if (!shape_.lse && lse_bytes() != std::string(lse_->size(), '\xFF')) return "LSE was written though the kernel has none";
-  for (const auto* memory : {out_.get(), lse_.get(), partial_out_.get(), partial_lse_.get(), k_.get(), v_.get(), q_.get()})
-    if (!memory->front_intact()) return "written before the start of an array";
-  return {};
-}
-
-double Problem::out(int sequence, int head, int dim) const {
-  return element(shape_.dtype, out_->data() + shape_.bytes() * (sequence * params_.out_stride_seq + head * params_.out_stride_head + dim));
-}
-float Problem::lse(int sequence, int head) const {
+float Problem::lse(int sequence, int head, int token) const {
   float value = 0;
-  std::memcpy(&value, lse_->data() + 4 * (sequence * shape_.q_heads() + head), 4);
+  std::memcpy(&value, lse_->data() + 4 * ((first_row(sequence) + token) * shape_.q_heads() + head), 4);
   return value;
 }
-float Problem::partial_lse(int sequence, int head, int split) const {
+float Problem::partial_lse(int sequence, int head, int split, int token) const {
   float value = 0;
-  std::memcpy(&value, partial_lse_->data() + 4 * ((sequence * shape_.q_heads() + head) * params_.num_splits + split), 4);
+  std::memcpy(&value, partial_lse_->data() + 4 * (((sequence * shape_.q_len + token) * shape_.q_heads() + head) * params_.num_splits + split), 4);
   return value;
 }
 

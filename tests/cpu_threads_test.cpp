@@ -9,23 +9,31 @@
 namespace pagetune::test {
 namespace {
 
-Shape uneven(int variant) {
+// V1 and V2, plain, then with work that differs from head to head.
+Shape uneven(int turn) {
   Shape shape;
-  shape.variant = variant;
+  shape.variant = 2 - turn % 2;
   shape.group = 5;
   shape.kv_heads = 3;
   shape.dim = 64;
   shape.tile = 16;
   // One long sequence among short ones: ranges of items cut inside of it. Enough tokens for eleven threads to be woken.
   shape.lens = {0, 3, 4001, 0, 17, 250, 1, 0};
+  if (turn > 2) {
+    shape.windows = {3000, 0, 40};
+    shape.sink_tokens = 20;
+    shape.headwise = true;
+    shape.q_len = 4;
+    shape.tokens = {1, 0, 4, 2, 4, 3, 1, 4};
+  }
   return shape;
 }
 
 class OverVariants : public testing::TestWithParam<int> {
  protected:
-  int splits() const { return GetParam() == 2 ? 8 : 1; }
+  int splits() const { return GetParam() % 2 == 0 ? 8 : 1; }
 };
-INSTANTIATE_TEST_SUITE_P(Variants, OverVariants, testing::Values(1, 2));
+INSTANTIATE_TEST_SUITE_P(Variants, OverVariants, testing::Values(1, 2, 3, 4));
 
 // Fault: an item that no thread does, or sums that depend on how the items are cut.
 TEST_P(OverVariants, BitsDoNotDependOnTheNumberOfThreads) {

@@ -28,10 +28,14 @@ struct Domain {
 // What the template's fixed arrays and branches can hold. Wider than what any config space offers, never narrower.
 const std::map<std::string, Domain>& domains() {
   static const std::map<std::string, Domain> table = {
-      {"spec.q_heads", {1, 1 << 20, {}}},       {"spec.kv_heads", {1, 1 << 20, {}}},        {"spec.group_size", {1, 1 << 20, {}}},
-      {"spec.head_dim", {8, 256, {}}},          {"spec.page_size", {1, 1 << 20, {}}},       {"spec.dtype", {0, 2, {}}},
-      {"spec.lse", {0, 1, {}}},                 {"spec.checked", {0, 1, {}}},               {"config.variant", {1, 2, {}}},
-      {"config.tile_kv", {16, 64, {16, 32, 64}}}, {"config.vector_bits", {128, 512, {128, 256, 512}}},
+      {"spec.q_heads", {1, 1 << 20, {}}},    {"spec.kv_heads", {1, 1 << 20, {}}},  {"spec.group_size", {1, 1 << 20, {}}},
+      {"spec.q_len", {1, 16, {}}},           {"spec.head_dim", {8, 256, {}}},      {"spec.head_dim_v", {8, 256, {}}},
+      {"spec.page_size", {1, 1 << 20, {}}},  {"spec.dtype", {0, 2, {}}},           {"spec.out_dtype", {0, 2, {}}},
+      {"spec.headwise", {0, 1, {}}},         {"spec.flat_map", {0, 1, {}}},        {"spec.window", {0, 1, {}}},
+      {"spec.chunk", {0, 1, {}}},            {"spec.sink_tokens", {0, 1, {}}},     {"spec.sinks", {0, 1, {}}},
+      {"spec.soft_cap", {0, 1, {}}},         {"spec.alibi", {0, 1, {}}},           {"spec.mask", {0, 2, {}}},
+      {"spec.block_sparse", {0, 1, {}}},     {"spec.lse", {0, 1, {}}},             {"spec.checked", {0, 1, {}}},
+      {"config.variant", {1, 2, {}}},        {"config.tile_kv", {16, 64, {16, 32, 64}}}, {"config.vector_bits", {128, 512, {128, 256, 512}}},
   };
   return table;
 }
@@ -56,8 +60,8 @@ void check_domains(const KernelSource& source) {
   }
   for (const auto& [name, domain] : domains())
     if (!seen.contains(name)) refuse("the constant '" + name + "' of the CPU decode template is not given");
-  const int64_t head_dim = constant_of(source, "spec.head_dim");
-  if (head_dim % 8 != 0) refuse("the constant 'spec.head_dim' is " + std::to_string(head_dim) + "; allowed: multiples of 8");
+  for (const std::string name : {"spec.head_dim", "spec.head_dim_v"})
+    if (const int64_t dim = constant_of(source, name); dim % 8 != 0) refuse("the constant '" + name + "' is " + std::to_string(dim) + "; allowed: multiples of 8");
   const int64_t heads = constant_of(source, "spec.kv_heads") * constant_of(source, "spec.group_size");
   if (constant_of(source, "spec.q_heads") != heads)
     refuse("the constant 'spec.q_heads' is " + std::to_string(constant_of(source, "spec.q_heads")) + "; allowed is kv_heads * group_size = " +

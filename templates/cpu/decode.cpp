@@ -1,48 +1,45 @@
-// Decode attention (one query token per sequence) over a paged KV cache. Compiled to bitcode at build time and specialised at run time.
+// Decode attention (1 to 16 query tokens per sequence) over a paged KV cache. Compiled to bitcode at build time and specialised at run
+// time.
 //
-// A work item is a (sequence, KV head, block of query heads, share of the KV tiles). It walks its tiles with an online softmax; K and
-// V are converted in registers and used for up to four query heads at once, because conversion, not arithmetic, is the cost that a
-// loop per query head would repeat. V1 has one share per sequence; V2 has num_splits, merged by pt_merge.
-#include "templates/params.h"
-#include "softmax.hpp"
-#include "tile.hpp"
+// A work item is a (sequence, KV head, block of query rows, share of the KV tiles). It walks its tiles with an online softmax; K and
+// V are converted in registers and used for up to four query rows at once, because conversion, not arithmetic, is the cost that a
+// loop per query row would repeat. V1 has one share per sequence; V2 has num_splits, merged by pt_merge.
+#include "result.hpp"
+#include "walk.hpp"
 
 namespace {
 
-PT_INLINE int head_tiles() { return (spec_group_size + kMaxHeads - 1) / kMaxHeads; }
-// Blocks of even size: 24 heads are 12 + 12, not 16 + 8.
-PT_INLINE int rows_per_tile() { return (spec_group_size + head_tiles() - 1) / head_tiles(); }
+PT_INLINE int kv_head_blocks(const Sequence& sequence) { return spec_kv_heads * blocks_for(rows_of(sequence)); }
 
-// How the KV tiles of one sequence are shared out. `used` shares have at least one tile; an empty sequence still has one, that writes.
-struct Shares {
-  int len;
-  int tiles;
-  int per_share;
-  int used;
-};
-
-PT_INLINE Shares shares_of(const pt_decode_params& params, int sequence) {
-  int len = sequence_length(params, sequence);
-  int tiles = len / config_tile_kv + (len % config_tile_kv != 0);
-  int splits = config_variant == 2 && params.num_splits > 1 ? params.num_splits : 1;
-  int per_share = tiles / splits + (tiles % splits != 0);
-  int used = tiles == 0 ? 1 : (tiles - 1) / per_share + 1;
-  return {len, tiles, per_share, used};
+// What is planned at once: all of a sequence, or each (KV head, block of rows) by itself.
+PT_INLINE int units_of(const Sequence& sequence) {
+  if (sequence.tokens == 0) return 0;
+  return plans_blocks() ? kv_head_blocks(sequence) : 1;
+}
+PT_INLINE void plan_unit(const pt_decode_params& params, Shares& shares, const Sequence& sequence, int unit) {
+  int blocks = blocks_for(rows_of(sequence));
+  share_out(params, shares, sequence, plans_blocks() ? unit / blocks : 0, plans_blocks() ? unit % blocks : 0);
+}
+PT_INLINE long long items_of(const Sequence& sequence, const Shares& shares) {
+  return plans_blocks() ? shares.used : static_cast<long long>(shares.used) * kv_head_blocks(sequence);
 }
 
 // Tokens that a share walks, plus what an item costs beside them, in tokens: reading q and writing out is about the work of one tile (an
 // estimate; it only balances the workers).
 constexpr long long kItemTokens = 32;
-PT_INLINE long long item_cost(const Shares& shares) {
-  return static_cast<long long>(shares.per_share) * config_tile_kv + kItemTokens;
-}
-PT_INLINE long long items_of(const Shares& shares) { return static_cast<long long>(shares.used) * spec_kv_heads * head_tiles(); }
+PT_INLINE long long item_cost(const Shares& shares) { return share_tokens(shares) + kItemTokens; }
 
-PT_INLINE long long total_cost(const pt_decode_params& params) {
+static long long total_cost(const pt_decode_params& params) {
   long long cost = 0;
+  Shares shares;
+#pragma clang loop vectorize(disable) unroll(disable)  // too short to pay for the code
   for (int b = 0; b < params.batch; ++b) {
-    Shares shares = shares_of(params, b);
-    cost += item_cost(shares) * items_of(shares);
+    Sequence sequence = sequence_of(params, b);
+    int units = units_of(sequence);
+    for (int unit = 0; unit < units; ++unit) {
+      plan_unit(params, shares, sequence, unit);
+      cost += item_cost(shares) * items_of(sequence, shares);
+    }
   }
   return cost;
 }
@@ -52,60 +49,32 @@ PT_INLINE long long part_start(long long whole, int index, int parts) {
   return whole / parts * index + whole % parts * index / parts;
 }
 
-PT_INLINE void write_output(const pt_decode_params& params, const State& state, int sequence, int first_head, int heads) {
-  for (int h = 0; h < heads; ++h) {
-    int head = first_head + h;
-    Byte* out = static_cast<Byte*>(params.out) + (sequence * params.out_stride_seq + head * params.out_stride_head) * element_bytes();
-    float sum = state.sum[h];
-    float factor = sum == 0.0f ? 0.0f : 1.0f / sum;
-    for (int d = 0; d < spec_head_dim; d += 8) {
-      Floats<8> o = load_floats<8>(state.out_row(h) + d);
-      store_row<8>(out, d, sum == 0.0f ? Floats<8>(0.0f) : o * factor);
-    }
-    if (spec_lse) params.lse[static_cast<long long>(sequence) * spec_q_heads + head] = natural_lse(state.max[h], sum);
-  }
-}
-
-// The share's result, normalised, and its base-2 LSE.
-PT_INLINE void write_partial(const pt_decode_params& params, const State& state, int sequence, int share, int first_head, int heads) {
-  for (int h = 0; h < heads; ++h) {
-    long long row = (static_cast<long long>(sequence) * spec_q_heads + first_head + h) * params.num_splits + share;
-    float sum = state.sum[h];
-    float factor = sum == 0.0f ? 0.0f : 1.0f / sum;
-    for (int d = 0; d < spec_head_dim; d += 8) {
-      Floats<8> o = load_floats<8>(state.out_row(h) + d);
-      store_floats<8>(params.partial_out + row * spec_head_dim + d, sum == 0.0f ? Floats<8>(0.0f) : o * factor);
-    }
-    params.partial_lse[row] = log2_sum(state.max[h], sum);
-  }
-}
-
-template <int lanes> PT_INLINE void run_item(const pt_decode_params& params, const Shares& shares, int sequence, long long item) {
+template <int lanes> PT_INLINE void run_item(const pt_decode_params& params, const Shares& shares, const Sequence& sequence, int kv_head_block, int share) {
   State state;
-  int share = static_cast<int>(item % shares.used);
-  int block = static_cast<int>(item / shares.used);
-  int kv_head = block / head_tiles();
-  int first_row = block % head_tiles() * rows_per_tile();
-  int heads = spec_group_size - first_row < rows_per_tile() ? spec_group_size - first_row : rows_per_tile();
-  int first_head = kv_head * spec_group_size + first_row;
-
-  load_queries(params, state, sequence, first_head, heads);
-  int first_tile = share * shares.per_share;
-  int last_tile = shares.tiles - first_tile < shares.per_share ? shares.tiles : first_tile + shares.per_share;
-  const auto look_up = [&](int tile) __attribute__((always_inline)) {
-    find_rows(params, state.rows[tile & 1], sequence, kv_head, tile * config_tile_kv, shares.len);
+  int blocks = blocks_for(rows_of(sequence));
+  const Block block = block_of(sequence, kv_head_block % blocks);  // a value of its own, that no call can change: the count of rows folds
+  Item item = {sequence, block, kv_head_block / blocks, shares.len, {}};
+  look(params, item.sight, sequence, block, item.len, item.kv_head);
+  load_queries(params, state, item);
+  const Scale scale = scale_of(params);
+  Cursor cursor = cursor_of(shares, share);
+  // The next tile that a row sees anything of.
+  const auto find_next = [&](Rows& rows) __attribute__((always_inline)) {
+    for (int tile = next_tile(shares, cursor); tile >= 0; tile = next_tile(shares, cursor)) {
+      find_rows(params, rows, item, tile * config_tile_kv);
+      if (rows.any) return true;
+    }
+    return false;
   };
-  if (first_tile < last_tile) look_up(first_tile);
-  for (int tile = first_tile; tile < last_tile; ++tile) {
-    bool more = tile + 1 < last_tile;
-    if (more) look_up(tile + 1);
-    const Rows& rows = state.rows[tile & 1];
-    if (rows.any) attend_tile<lanes>(state, rows, state.rows[more ? (tile + 1) & 1 : tile & 1], heads, params.scale_log2);
+  int turn = 0;
+  for (bool more = find_next(state.rows[0]); more; turn ^= 1) {
+    more = find_next(state.rows[turn ^ 1]);
+    attend_tile<lanes>(state, state.rows[turn], state.rows[more ? turn ^ 1 : turn], block.rows, scale);
   }
   if (shares.used == 1) {
-    write_output(params, state, sequence, first_head, heads);
+    write_output(params, state, item);
   } else {
-    write_partial(params, state, sequence, share, first_head, heads);
+    write_partial(params, state, item, share);
   }
 }
 
@@ -114,48 +83,31 @@ template <int lanes> PT_INLINE void run_worker(const pt_decode_params& params, i
   long long whole = total_cost(params);
   long long begin = part_start(whole, worker, workers);
   long long end = part_start(whole, worker + 1, workers);
-  long long start = 0;  // cost of all items before this sequence
+  long long start = 0;  // cost of all items before this unit
+  Shares shares;
   for (int b = 0; b < params.batch && start < end; ++b) {
-    Shares shares = shares_of(params, b);
-    long long cost = item_cost(shares);
-    long long count = items_of(shares);
-    long long first = begin > start ? (begin - start + cost - 1) / cost : 0;
-    long long last = (end - start + cost - 1) / cost;
-    if (last > count) last = count;
-    if (first == 0 && last > 0) report_length(params, b);
-    for (long long item = first; item < last; ++item) run_item<lanes>(params, shares, b, item);
-    start += cost * count;
+    Sequence sequence = sequence_of(params, b);
+    int units = units_of(sequence);
+    for (int unit = 0; unit < units && start < end; ++unit) {
+      plan_unit(params, shares, sequence, unit);
+      long long cost = item_cost(shares);
+      long long count = items_of(sequence, shares);
+      long long first = begin > start ? (begin - start + cost - 1) / cost : 0;
+      long long last = (end - start + cost - 1) / cost;
+      if (last > count) last = count;
+      if (first == 0 && last > 0) report_sequence(params, sequence, plans_blocks() ? unit / blocks_for(rows_of(sequence)) : 0);
+      for (long long item = first; item < last; ++item)
+        run_item<lanes>(params, shares, sequence, plans_blocks() ? unit : static_cast<int>(item / shares.used), static_cast<int>(item % shares.used));
+      start += cost * count;
+    }
   }
-}
-
-// Weights first, then the sum: the largest share has weight 2^0, an empty one 0 whatever its memory holds.
-PT_INLINE void merge_row(const pt_decode_params& params, int sequence, int head, int used) {
-  long long row = (static_cast<long long>(sequence) * spec_q_heads + head) * params.num_splits;
-  const float* lse = params.partial_lse + row;
-  float top = -kInfinity;
-  for (int s = 0; s < used; ++s) top = lse[s] > top ? lse[s] : top;
-  float base = top == -kInfinity ? 0.0f : top;
-  float total = 0.0f;
-  for (int s = 0; s < used; ++s) total += exp2_nonpositive<4>(Floats<4>(lse[s] - base))[0];
-  alignas(64) float sum[kMaxHeadDim];
-  for (int d = 0; d < spec_head_dim; d += 8) store_floats<8>(sum + d, Floats<8>(0.0f));
-  for (int s = 0; s < used; ++s) {
-    if (lse[s] == -kInfinity) continue;
-    float weight = exp2_nonpositive<4>(Floats<4>(lse[s] - base))[0] / total;
-    const float* partial = params.partial_out + (row + s) * spec_head_dim;
-    for (int d = 0; d < spec_head_dim; d += 8)
-      store_floats<8>(sum + d, load_floats<8>(sum + d) + load_floats<8>(partial + d) * weight);
-  }
-  Byte* out = static_cast<Byte*>(params.out) + (sequence * params.out_stride_seq + head * params.out_stride_head) * element_bytes();
-  for (int d = 0; d < spec_head_dim; d += 8) store_row<8>(out, d, load_floats<8>(sum + d));
-  if (spec_lse) params.lse[static_cast<long long>(sequence) * spec_q_heads + head] = natural_lse(top, total);
 }
 
 }  // namespace
 
 extern "C" {
 
-// KV tokens x head blocks that a launch walks: how many workers are worth waking.
+// KV tokens x row blocks that a launch walks: how many workers are worth waking.
 long long pt_cost(const pt_decode_params* params) { return total_cost(*params); }
 
 void pt_decode(const pt_decode_params* params, int worker, int workers) {
@@ -168,30 +120,43 @@ void pt_decode(const pt_decode_params* params, int worker, int workers) {
   }
 }
 
-// After every worker has finished pt_decode. Sequences of one share have been written already.
+// After every worker has finished pt_decode. Rows of one share have been written already.
 void pt_merge(const pt_decode_params* params, int worker, int workers) {
-  long long rows = static_cast<long long>(params->batch) * spec_q_heads;
-  long long last = part_start(rows, worker + 1, workers);
-  for (long long row = part_start(rows, worker, workers); row < last; ++row) {
-    int sequence = static_cast<int>(row / spec_q_heads);
-    int used = shares_of(*params, sequence).used;
-    if (used > 1) merge_row(*params, sequence, static_cast<int>(row % spec_q_heads), used);
+  constexpr long long kNone = -1;
+  const int rows = spec_q_len * spec_group_size;  // of a KV head, tokens outside
+  const long long all = static_cast<long long>(params->batch) * spec_kv_heads * rows;
+  const long long last = part_start(all, worker + 1, workers);
+  long long planned = kNone;  // the unit that `shares` is of
+  Shares shares;
+  for (long long at = part_start(all, worker, workers); at < last; ++at) {
+    const int row = static_cast<int>(at % rows), kv_head = static_cast<int>(at / rows % spec_kv_heads);
+    const int token = row / spec_group_size;
+    const Sequence sequence = sequence_of(*params, static_cast<int>(at / rows / spec_kv_heads));
+    if (token >= sequence.tokens) continue;
+    const int unit = plans_blocks() ? kv_head * blocks_for(rows_of(sequence)) + row / rows_per_block(rows_of(sequence)) : 0;
+    // Units of a sequence are fewer than its rows, so this names one.
+    const long long name = static_cast<long long>(sequence.index) * spec_kv_heads * rows + unit;
+    if (name != planned) plan_unit(*params, shares, sequence, unit);
+    planned = name;
+    if (shares.used > 1) merge_row(*params, sequence, token, kv_head * spec_group_size + row % spec_group_size, shares.used);
   }
 }
 
 // In the order of pagetune::LaunchFacts. The initialiser depends on the constants, so it becomes data when they are known.
-__attribute__((used, section(".rodata.pt_facts"))) extern const int pt_facts[11] = {
+__attribute__((used, section(".rodata.pt_facts"))) extern const int pt_facts[13] = {
     static_cast<int>(sizeof(pt_decode_params)),
     static_cast<int>(PT_PARAMS_VERSION),
     config_variant,
     0,
     static_cast<int>(sizeof(State)),
     config_tile_kv,
-    rows_per_tile(),
-    head_tiles(),
+    rows_per_block(spec_group_size * spec_q_len),
+    blocks_for(spec_group_size * spec_q_len),
     config_variant == 2 ? 1 : 0,
     spec_kv_heads,
     spec_q_heads,
+    0,
+    0,
 };
 
 }  // extern "C"

@@ -1,39 +1,45 @@
-// One tile of attention for a block of query heads: scores, online softmax with the tile's maximum, weighted sum of V.
+// One tile of attention for a block of query rows: scores, online softmax with the tile's maximum, weighted sum of V.
 #pragma once
 #include "tile.hpp"
 
 // What a work item keeps between tiles. Rows of q and out are fp32, padded with zeros to a multiple of 16 columns.
 struct State {
-  alignas(64) float q[kMaxHeads * kMaxHeadDim];
-  alignas(64) float out[kMaxHeads * kMaxHeadDim];
-  alignas(64) float score[kMaxHeads * kMaxTile];  // of the tile; then its weights
-  alignas(64) float max[kMaxHeads];               // base-2 logits
-  alignas(64) float sum[kMaxHeads];
-  alignas(64) float rescale[kMaxHeads];           // of what was accumulated before this tile
+  alignas(64) float q[kMaxRows * kMaxHeadDim];
+  alignas(64) float out[kMaxRows * kMaxHeadDim];
+  alignas(64) float score[kMaxRows * kMaxTile];  // of the tile; then its weights
+  alignas(64) float max[kMaxRows];               // base-2 logits
+  alignas(64) float sum[kMaxRows];
+  alignas(64) float rescale[kMaxRows];           // of what was accumulated before this tile
+  float slope[kMaxRows];                         // ALiBi, base 2
+  int position[kMaxRows];
   Rows rows[2];  // of this tile and of the next one
 
-  PT_INLINE int row_stride() { return (spec_head_dim + 15) / 16 * 16; }
-  __attribute__((always_inline)) float* q_row(int head) { return q + head * row_stride(); }
-  __attribute__((always_inline)) float* out_row(int head) { return out + head * row_stride(); }
-  __attribute__((always_inline)) const float* out_row(int head) const { return out + head * row_stride(); }
-  __attribute__((always_inline)) float* score_row(int head) { return score + head * config_tile_kv; }
+  PT_INLINE int row_stride(int dim) { return (dim + 15) / 16 * 16; }
+  __attribute__((always_inline)) float* q_row(int row) { return q + row * row_stride(spec_head_dim); }
+  __attribute__((always_inline)) float* out_row(int row) { return out + row * row_stride(spec_head_dim_v); }
+  __attribute__((always_inline)) const float* out_row(int row) const { return out + row * row_stride(spec_head_dim_v); }
+  __attribute__((always_inline)) float* score_row(int row) { return score + row * config_tile_kv; }
 };
 
-PT_INLINE float log2_sum(float max, float sum) { return sum == 0.0f ? -kInfinity : max + __builtin_log2f(sum); }
-PT_INLINE float natural_lse(float max, float sum) { return log2_sum(max, sum) * 0.693147180559945f; }
+constexpr float kLog2E = 1.44269504088896341f;
+constexpr float kLn2 = 0.693147180559945309f;
 
-PT_INLINE void load_queries(const pt_decode_params& params, State& state, int sequence, int first_head, int heads) {
-  for (int h = 0; h < heads; ++h) {
+PT_INLINE void load_queries(const pt_decode_params& params, State& state, const Item& item) {
+  for (int r = 0; r < item.block.rows; ++r) {
+    int token = item.block.token(r), head = item.kv_head * spec_group_size + item.block.head(r);
     const Byte* row = static_cast<const Byte*>(params.q) +
-                      (sequence * params.q_stride_seq + (first_head + h) * params.q_stride_head) * element_bytes();
-    for (int d = 0; d < State::row_stride(); d += 8) {
-      store_floats<8>(state.q_row(h) + d, d < spec_head_dim ? load_row<8>(row, d) : Floats<8>(0.0f));
-      store_floats<8>(state.out_row(h) + d, Floats<8>(0.0f));
+                      (token_offset(params, item.sequence, token, params.q_stride_seq, params.q_stride_token) + head * params.q_stride_head) * element_bytes();
+    for (int d = 0; d < State::row_stride(spec_head_dim); d += 8)
+      store_floats<8>(state.q_row(r) + d, d < spec_head_dim ? load_row<8>(row, d) : Floats<8>(0.0f));
+    for (int d = 0; d < State::row_stride(spec_head_dim_v); d += 8) store_floats<8>(state.out_row(r) + d, Floats<8>(0.0f));
+    if (spec_alibi) {
+      state.slope[r] = params.alibi_slopes[head] * kLog2E;
+      state.position[r] = item.len - item.sequence.tokens + token;
     }
   }
-  for (int h = 0; h < kMaxHeads; ++h) {
-    state.max[h] = -kInfinity;
-    state.sum[h] = 0.0f;
+  for (int r = 0; r < kMaxRows; ++r) {
+    state.max[r] = -kInfinity;
+    state.sum[r] = 0.0f;
   }
 }
 
@@ -77,24 +83,40 @@ template <int lanes, int heads> static void score_heads(State& state, const Rows
   }
 }
 
+// From q . k to base-2 logits.
+struct Scale {
+  float log2;       // of the softmax, with log2(e)
+  float into_cap;   // logit / soft cap
+  float out_of_cap; // base 2
+};
+
+PT_INLINE Scale scale_of(const pt_decode_params& params) {
+  if (!spec_soft_cap) return {params.scale_log2, 0.0f, 0.0f};
+  return {0.0f, params.scale_log2 * kLn2 / params.soft_cap, params.soft_cap * kLog2E};
+}
+
 // Scores to weights. A masked score becomes -inf by a select, so nothing that its row's memory holds can pass; a row that has seen no
 // key keeps max = -inf and sum = 0.
-template <int lanes> static void weigh_tile(State& state, const Rows& rows, int heads, float scale_log2) {
-  alignas(64) float base[kMaxHeads];
+template <int lanes> static void weigh_tile(State& state, const Rows& rows, int heads, const Scale& scale) {
+  alignas(64) float base[kMaxRows];
   for (int h = 0; h < heads; ++h) {
     float* score = state.score_row(h);
     Floats<lanes> top = -kInfinity;
     for (int t = 0; t < config_tile_kv; t += lanes) {
       Ints<lanes> visible = load_raw<Ints<lanes>>(rows.visible + t);
-      Floats<lanes> s = visible != 0 ? load_floats<lanes>(score + t) * scale_log2 : Floats<lanes>(-kInfinity);
+      if (masks_rows() && rows.masked) visible &= load_raw<Ints<lanes>>(rows.seen + h * config_tile_kv + t);
+      Floats<lanes> logit = load_floats<lanes>(score + t);
+      logit = spec_soft_cap ? tanh_of<lanes>(logit * scale.into_cap) * scale.out_of_cap : logit * scale.log2;
+      if (spec_alibi) logit += __builtin_convertvector(lane_numbers<lanes>() + (rows.first + t - state.position[h]), Floats<lanes>) * state.slope[h];
+      Floats<lanes> s = visible != 0 ? logit : Floats<lanes>(-kInfinity);
       store_floats<lanes>(score + t, s);
       top = larger<lanes>(top, s);
     }
     float tile_max = largest_of<lanes>(top);
     base[h] = state.max[h] > tile_max ? state.max[h] : tile_max;
   }
-  for (int h = heads; h < kMaxHeads; ++h) base[h] = 0.0f;
-  for (int h = 0; h < kMaxHeads; h += lanes) {
+  for (int h = heads; h < kMaxRows; ++h) base[h] = 0.0f;
+  for (int h = 0; h < kMaxRows; h += lanes) {
     Floats<lanes> now = load_floats<lanes>(base + h);
     Floats<lanes> safe = now == -kInfinity ? Floats<lanes>(0.0f) : now;  // -inf - -inf would be NaN
     store_floats<lanes>(state.rescale + h, exp2_nonpositive<lanes>(load_floats<lanes>(state.max + h) - safe));
@@ -146,20 +168,20 @@ template <int lanes, int heads> PT_INLINE void accumulate_heads(State& state, co
   constexpr int widest = heads == 4 ? lanes / 4 : (lanes < 8 ? lanes / 2 : 4);
   int d = 0;
   if constexpr (widest >= 4)
-    for (; d + 4 * lanes <= spec_head_dim; d += 4 * lanes) accumulate_columns<lanes, heads, 4>(state, rows, first_head, d);
+    for (; d + 4 * lanes <= spec_head_dim_v; d += 4 * lanes) accumulate_columns<lanes, heads, 4>(state, rows, first_head, d);
   if constexpr (widest >= 2)
-    for (; d + 2 * lanes <= spec_head_dim; d += 2 * lanes) accumulate_columns<lanes, heads, 2>(state, rows, first_head, d);
-  for (; d + lanes <= spec_head_dim; d += lanes) accumulate_columns<lanes, heads, 1>(state, rows, first_head, d);
+    for (; d + 2 * lanes <= spec_head_dim_v; d += 2 * lanes) accumulate_columns<lanes, heads, 2>(state, rows, first_head, d);
+  for (; d + lanes <= spec_head_dim_v; d += lanes) accumulate_columns<lanes, heads, 1>(state, rows, first_head, d);
   if constexpr (lanes == 16)
-    if (d < spec_head_dim) accumulate_columns<8, heads, 1>(state, rows, first_head, d);
+    if (d < spec_head_dim_v) accumulate_columns<8, heads, 1>(state, rows, first_head, d);
 }
 
-template <int lanes> PT_INLINE void attend_tile(State& state, const Rows& rows, const Rows& next, int heads, float scale_log2) {
+template <int lanes> PT_INLINE void attend_tile(State& state, const Rows& rows, const Rows& next, int heads, const Scale& scale) {
   int h = 0;
   for (; h + 4 <= heads; h += 4) score_heads<lanes, 4>(state, rows, next, h);
   if (heads & 2) score_heads<lanes, 2>(state, rows, next, heads & ~3);
   if (heads & 1) score_heads<lanes, 1>(state, rows, next, heads & ~1);
-  weigh_tile<lanes>(state, rows, heads, scale_log2);
+  weigh_tile<lanes>(state, rows, heads, scale);
   for (h = 0; h + 4 <= heads; h += 4) accumulate_heads<lanes, 4>(state, rows, h);
   if (heads & 2) accumulate_heads<lanes, 2>(state, rows, heads & ~3);
   if (heads & 1) accumulate_heads<lanes, 1>(state, rows, heads & ~1);

@@ -1,10 +1,13 @@
 #include "attention_support.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <mutex>
 
 #include "codegen/default_config.hpp"
+#include "codegen/space.hpp"
+#include "codegen/support.hpp"
 #include "pagetune/error.hpp"
 #include "runtime/build.hpp"
 #include "tuner/numeric.hpp"
@@ -19,11 +22,18 @@ Store& test_store() {
   return *store;
 }
 
-Binary binary_of(Device& device, const AttentionSpec& spec, int variant) {
+KernelConfig config_of(Device& device, const AttentionSpec& spec, const NamedPlan& plan) {
   KernelConfig config = default_shape(spec, device.target());
-  config.set("VARIANT", variant);
-  config.set("NUM_SPLITS", variant == 1 ? 1 : 2);
-  return build_binary(device.compiler(), test_store(), spec, config, device.target());
+  for (const auto& [name, value] : plan.values.values()) config.set(name, value);
+  return config;
+}
+
+Binary binary_of(Device& device, const AttentionSpec& spec, const NamedPlan& plan) {
+  return build_binary(device.compiler(), test_store(), spec, config_of(device, spec, plan), device.target());
+}
+
+NamedPlan variant_plan(int variant, int num_splits) {
+  return {"V" + std::to_string(variant) + " with " + std::to_string(num_splits) + " splits", KernelConfig({{"VARIANT", variant}, {"NUM_SPLITS", variant == 1 ? 1 : std::max(2, num_splits)}}), num_splits};
 }
 
 }  // namespace
@@ -60,29 +70,54 @@ std::vector<DType> DeviceTest::dtypes() const {
 
 AttentionSpec decode_spec(int q_heads, int kv_heads, int head_dim, int page_size, DType type) { return uniform_spec(q_heads, kv_heads, head_dim, page_size, type, true); }
 
-std::shared_ptr<const Module> module_of(Device& device, const AttentionSpec& spec, int variant) {
-  static std::map<std::pair<std::string, int>, std::shared_ptr<const Module>> modules;
-  auto& module = modules[{canonical_json(spec), variant}];
-  if (module == nullptr) module = device.load(binary_of(device, spec, variant));
+std::string refusal_of(Device& device, const AttentionSpec& spec) {
+  const Support support = supports(spec, device.target());
+  return support ? std::string() : support.reason;
+}
+
+std::vector<NamedPlan> plans_of(Device& device, const AttentionSpec& spec) {
+  std::vector<NamedPlan> plans = {variant_plan(1, 1)};
+  for (const int splits : split_counts()) plans.push_back(variant_plan(2, splits));
+  const Family& family = ConfigSpace::builtin().family(spec.kind, device.target().backend);
+  if (family.tuning_params.count("CTA_QUARTERS") != 0) {
+    for (const int ctas : {1, 3, 40}) {
+      NamedPlan plan{"V2 with an even share of " + std::to_string(ctas) + " CTAs", KernelConfig({{"VARIANT", 2}, {"NUM_SPLITS", 1}, {"CTA_QUARTERS", 1}}), LaunchPlan()};
+      plan.plan.num_ctas = ctas;
+      // Where the space couples the parameters otherwise, the plan is not one of its.
+      if (supports(spec, config_of(device, spec, plan), device.target())) plans.push_back(std::move(plan));
+    }
+  }
+  return plans;
+}
+
+std::shared_ptr<const Module> module_of(Device& device, const AttentionSpec& spec, const NamedPlan& plan) {
+  static std::map<std::pair<std::string, std::string>, std::shared_ptr<const Module>> modules;
+  auto& module = modules[{canonical_json(spec), shape_of(config_of(device, spec, plan)).canonical_json()}];
+  if (module == nullptr) module = device.load(binary_of(device, spec, plan));
   return module;
 }
 
+std::shared_ptr<const Module> module_of(Device& device, const AttentionSpec& spec, int variant) { return module_of(device, spec, variant_plan(variant, variant)); }
+
 void build_all(Device& device, const std::vector<AttentionSpec>& specs) {
-  parallel_for(static_cast<int64_t>(specs.size()) * 2, [&](int64_t i) { binary_of(device, specs[static_cast<size_t>(i / 2)], static_cast<int>(i % 2) + 1); });
+  std::map<std::pair<std::string, std::string>, std::pair<AttentionSpec, NamedPlan>> shapes;
+  for (const AttentionSpec& spec : specs)
+    for (const NamedPlan& plan : plans_of(device, spec)) shapes.try_emplace({canonical_json(spec), shape_of(config_of(device, spec, plan)).canonical_json()}, spec, plan);
+  std::vector<const std::pair<AttentionSpec, NamedPlan>*> work;
+  for (const auto& [key, one] : shapes) work.push_back(&one);
+  parallel_for(static_cast<int64_t>(work.size()), [&](int64_t i) { binary_of(device, work[static_cast<size_t>(i)]->first, work[static_cast<size_t>(i)]->second); });
 }
 
 Outputs expect_right(Device& device, const HostProblem& problem, const std::string& where) {
   const Reference expected = reference(problem.spec(), problem.params());
   DeviceProblem on_device(device, problem);
-  const auto run = [&](int variant, int num_splits) {
-    on_device.run(*module_of(device, problem.spec(), variant), num_splits);
+  Outputs v1;
+  for (const NamedPlan& plan : plans_of(device, problem.spec())) {
+    on_device.run(*module_of(device, problem.spec(), plan), plan.plan);
     const Check check = on_device.check(expected);
-    EXPECT_TRUE(check.ok) << where << " V" << variant << " with " << num_splits << " splits on " << device.id() << ": " << check.what << "\n"
-                          << canonical_json(problem.spec()) << ", " << name_of(problem.shape().placement);
-  };
-  run(1, 1);
-  Outputs v1 = on_device.outputs();
-  for (const int splits : split_counts()) run(2, splits);
+    EXPECT_TRUE(check.ok) << where << " " << plan.name << " on " << device.id() << ": " << check.what << "\n" << text_of(problem.shape()).substr(0, 2000);
+    if (v1.out.empty()) v1 = on_device.outputs();
+  }
   return v1;
 }
 
@@ -94,8 +129,8 @@ Outputs outputs_of(Device& device, const HostProblem& problem, int variant, int 
   return on_device.outputs();
 }
 
-double out_at(const AttentionSpec& spec, const Outputs& outputs, int sequence, int head, int dim) {
-  return load_element(spec.out_dtype, outputs.out.data(), (static_cast<int64_t>(sequence) * spec.q_heads + head) * spec.head_dim_v + dim);
+double out_at(const AttentionSpec& spec, const Outputs& outputs, int row, int head, int dim) {
+  return load_element(spec.out_dtype, outputs.out.data(), (static_cast<int64_t>(row) * spec.q_heads + head) * spec.head_dim_v + dim);
 }
 
 double hashed(int64_t a, int64_t b, int64_t c, int64_t d) {

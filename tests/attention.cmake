@@ -7,6 +7,6 @@ pagetune_test(attention_compile_test ${here}/attention_compile_test.cpp LIBS pag
 add_library(attention_support STATIC ${here}/attention_support.cpp)
 target_link_libraries(attention_support PUBLIC pagetune_tuner GTest::gtest)
 
-foreach(theme shapes faults addresses kernel)
+foreach(theme shapes faults windows queries logits addresses kernel)
   pagetune_device_test(attention ${theme} LIBS attention_support)
 endforeach()

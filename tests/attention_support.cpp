@@ -1,6 +1,7 @@
 #include "attention_support.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <map>
 #include <mutex>
@@ -131,6 +132,37 @@ Outputs outputs_of(Device& device, const HostProblem& problem, int variant, int 
 
 double out_at(const AttentionSpec& spec, const Outputs& outputs, int row, int head, int dim) {
   return load_element(spec.out_dtype, outputs.out.data(), (static_cast<int64_t>(row) * spec.q_heads + head) * spec.head_dim_v + dim);
+}
+
+void fill_mean_probe(HostProblem& problem, const std::function<double(int64_t)>& value) {
+  problem.fill_q([](int, int, int) { return 1; });
+  problem.fill_k([](int64_t, int, int, int) { return 0; });
+  problem.fill_v([&](int64_t position, int, int, int) { return value(position); });
+}
+
+void expect_seen(const AttentionSpec& spec, const Outputs& outputs, int row, int head, double mean, int count) {
+  SCOPED_TRACE("row " + std::to_string(row) + ", head " + std::to_string(head));
+  EXPECT_NEAR(out_at(spec, outputs, row, head, 0), mean, 1e-3 * std::fabs(mean) + 1e-3);
+  EXPECT_NEAR(out_at(spec, outputs, row, head, spec.head_dim_v - 1), mean, 1e-3 * std::fabs(mean) + 1e-3);
+  EXPECT_NEAR(outputs.lse.at(static_cast<size_t>(row) * static_cast<size_t>(spec.q_heads) + static_cast<size_t>(head)), std::log(count), 1e-4);
+}
+
+Outputs expect_right_probe(Device& device, const ProblemShape& shape) {
+  HostProblem problem(shape);
+  fill_mean_probe(problem);
+  return expect_right(device, problem);
+}
+
+void expect_empty(const AttentionSpec& spec, const Outputs& outputs, int row) {
+  for (int h = 0; h < spec.q_heads; ++h) {
+    EXPECT_EQ(outputs.lse.at(static_cast<size_t>(row) * static_cast<size_t>(spec.q_heads) + static_cast<size_t>(h)), -INFINITY);
+    for (int d = 0; d < spec.head_dim_v; ++d) ASSERT_EQ(out_at(spec, outputs, row, h, d), 0);
+  }
+}
+
+void fill_by_position(HostProblem& problem) {
+  problem.fill_k([](int64_t position, int, int head, int dim) { return hashed(position, head, dim); });
+  problem.fill_v([](int64_t position, int, int head, int dim) { return hashed(position, head, dim, 1); });
 }
 
 double hashed(int64_t a, int64_t b, int64_t c, int64_t d) {

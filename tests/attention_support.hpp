@@ -2,6 +2,7 @@
 #pragma once
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -73,6 +74,17 @@ Outputs expect_right(Device&, const ProblemShape&, const std::string& where = ""
 Outputs outputs_of(Device&, const HostProblem&, int variant, int num_splits);
 // Element of outputs. A row is a sequence where q_len is 1.
 double out_at(const AttentionSpec&, const Outputs&, int row, int head, int dim);
+
+// K = 0, q = 1, V[t] = value(t): out is the mean over the attended positions, LSE the logarithm of their number.
+void fill_mean_probe(HostProblem&, const std::function<double(int64_t position)>& value = [](int64_t t) { return static_cast<double>(t); });
+// Positions that a mean probe has seen: right to what fp16 can hold up to 2048.
+void expect_seen(const AttentionSpec&, const Outputs&, int row, int head, double mean, int count);
+// The probe run in every plan and compared with the oracle; V1's outputs.
+Outputs expect_right_probe(Device&, const ProblemShape&);
+// Every head of the row is exactly 0 and -inf.
+void expect_empty(const AttentionSpec&, const Outputs&, int row);
+// K and V that depend on position, KV head and dim alone: the same numbers wherever the pages lie.
+void fill_by_position(HostProblem&);
 
 // Values that depend on these numbers alone, uniform in [-2, 2): the same content wherever it lies.
 double hashed(int64_t a, int64_t b, int64_t c, int64_t d = 0);

@@ -119,6 +119,7 @@ void DeviceProblem::prepare(size_t bytes) {
 
 void DeviceProblem::run(const Module& module, LaunchPlan plan) {
   prepare(workspace_bytes(host_.spec(), params_.batch, plan));
+  check_params(host_.spec(), plan, params_);
   module.launch(complete(host_.spec(), plan, params_), device_.stream());
   device_.synchronize();
 }

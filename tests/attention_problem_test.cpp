@@ -2,7 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <tuple>
+#include <vector>
 
 #include "attention_fake.hpp"
 #include "tuner/problem.hpp"
@@ -66,6 +69,77 @@ INSTANTIATE_TEST_SUITE_P(All, VerifyDefect,
                                            Wrong{"leaves_padding_rows", {.leaves_pad_rows = true}}, Wrong{"drops_the_last_token", {.drops_last_token = true}},
                                            Wrong{"lse_in_base_two", {.lse_base_two = true}}, Wrong{"masks_by_adding", {.adds_mask = true}}),
                          [](const auto& info) { return info.param.name; });
+
+// Every feature by itself and some together.
+std::vector<AttentionSpec> feature_specs() {
+  std::vector<AttentionSpec> specs;
+  const auto add = [&](const std::function<void(AttentionSpec&)>& change) {
+    specs.push_back(small_spec(DType::fp32));
+    change(specs.back());
+  };
+  add([](AttentionSpec& s) { s.q_len = 5; });
+  add([](AttentionSpec& s) { s.window = true; });
+  add([](AttentionSpec& s) { s.window = s.sink_tokens = true, s.q_len = 3; });
+  add([](AttentionSpec& s) { s.chunk = true, s.q_len = 2; });
+  add([](AttentionSpec& s) { s.sinks = true; });
+  add([](AttentionSpec& s) { s.soft_cap = true; });
+  add([](AttentionSpec& s) { s.alibi = true, s.q_len = 2; });
+  add([](AttentionSpec& s) { s.block_sparse = true, s.page_size = 4; });
+  add([](AttentionSpec& s) { s.mask = MaskKind::tree, s.q_len = 6; });
+  add([](AttentionSpec& s) { s.mask = MaskKind::offset, s.window = s.sink_tokens = true; });
+  add([](AttentionSpec& s) { s.headwise = true; });
+  add([](AttentionSpec& s) { s.headwise = s.window = true, s.address_map = AddressMap::flat, s.page_size = 7, s.q_len = 4; });
+  add([](AttentionSpec& s) { s.head_dim_v = 24, s.out_dtype = DType::bf16; });
+  add([](AttentionSpec& s) { s.headwise = s.window = s.sink_tokens = s.sinks = s.soft_cap = s.alibi = s.block_sparse = true, s.mask = MaskKind::tree, s.q_len = 4; });
+  return specs;
+}
+
+TEST(Verify, AcceptsARightKernelOfEveryFeature) {
+  for (const AttentionSpec& spec : feature_specs()) {
+    const Check check = verify_fake(spec, plain_kernel(spec));
+    EXPECT_TRUE(check.ok) << check.what << "\n" << canonical_json(spec);
+    EXPECT_GT(check.error, 0);
+  }
+}
+
+struct WrongFeature {
+  const char* name;
+  Defects defects;
+  std::function<void(AttentionSpec&)> change;
+};
+
+// Fault: a problem of the verifier does not reach the edge on which a feature goes wrong.
+TEST(Verify, CatchesDefectsOfFeatures) {
+  const WrongFeature wrong[] = {
+      {"window_is_distance", {.window_is_distance = true}, [](AttentionSpec& s) { s.window = true; }},
+      {"window_of_last_row", {.window_of_last_row = true}, [](AttentionSpec& s) { s.window = true, s.q_len = 2; }},
+      {"causal_from_the_start", {.causal_from_the_start = true}, [](AttentionSpec& s) { s.q_len = 2; }},
+      {"steps_are_full", {.steps_are_full = true}, [](AttentionSpec& s) { s.q_len = 2; }},
+      {"length_of_first_head", {.length_of_first_head = true}, [](AttentionSpec& s) { s.headwise = true; }},
+      {"table_of_first_head", {.table_of_first_head = true}, [](AttentionSpec& s) { s.headwise = true; }},
+      {"sink_of_first_head", {.sink_of_first_head = true}, [](AttentionSpec& s) { s.sinks = true; }},
+      {"caps_before_scale", {.caps_before_scale = true}, [](AttentionSpec& s) { s.soft_cap = true; }},
+      {"reads_unseen_pages", {.ignores_absent = true}, [](AttentionSpec& s) { s.headwise = s.window = true; }},
+  };
+  for (const WrongFeature& one : wrong) {
+    AttentionSpec spec = small_spec(DType::fp32);
+    one.change(spec);
+    EXPECT_FALSE(verify_fake(spec, plain_kernel(spec, one.defects)).ok) << one.name;
+  }
+}
+
+// Fault: a kernel writes rows beyond the tokens that it was built for.
+TEST(Verify, CatchesRowsThatAreNobodys) {
+  AttentionSpec spec = small_spec(DType::fp32);
+  spec.q_len = 2;
+  FakeDevice device;
+  const HostProblem problem({.spec = spec, .lens = {9, 9}, .q_lens = {4, 1}});
+  DeviceProblem on_device(device, problem);
+  on_device.run(FakeModule(plain_kernel(spec)), 1);
+  EXPECT_TRUE(on_device.check(reference(spec, problem.params())).ok);
+  on_device.run(FakeModule(plain_kernel(spec, {.computes_surplus_rows = true})), 1);
+  EXPECT_FALSE(on_device.check(reference(spec, problem.params())).ok);
+}
 
 // Fault: another candidate's result in the same buffer passes for this one's.
 TEST(Verify, CatchesAKernelThatWritesHalfOfTheOutput) {
@@ -215,6 +289,28 @@ TEST(HostProblem, ExactlyTheVisibleElementsAreNumbers) {
   }
 }
 
+// Fault: what no row sees holds numbers, and reading it goes unnoticed; or a page that one head sees is poison for it.
+TEST(HostProblem, PagesThatAHeadDoesNotSeeArePoison) {
+  for (const bool headwise : {false, true}) {
+    AttentionSpec spec = small_spec();
+    spec.window = true;
+    spec.headwise = headwise;
+    spec.page_size = 4;
+    HostProblem problem({.spec = spec, .lens = {40}, .unseen = Unseen::kept, .windows = {6, 0}});
+    int64_t numbers = 0;
+    for (size_t i = 0; i < problem.k_memory().size() / 2; ++i) numbers += std::isnan(load_element(DType::bf16, problem.k_memory().data(), static_cast<int64_t>(i))) ? 0 : 1;
+    EXPECT_EQ(numbers, (8 + 40) * spec.head_dim_k);  // tokens 32 to 39 of the first head: whole pages
+    for (int slot = 0; slot < 10; ++slot) EXPECT_GE(headwise ? problem.table_entry(0, 0, slot) : problem.table_entry(0, slot), 0);
+  }
+  AttentionSpec spec = small_spec();
+  spec.window = spec.headwise = true;
+  HostProblem recycled({.spec = spec, .lens = {64}, .unseen = Unseen::recycled, .windows = {0, 16}});
+  for (int slot = 0; slot < 4; ++slot) {
+    EXPECT_GE(recycled.table_entry(0, 0, slot), 0);
+    EXPECT_EQ(recycled.table_entry(0, 1, slot) >= 0, slot == 3);
+  }
+}
+
 TEST(HostProblem, PagesAreDistinctAndInRandomOrder) {
   const HostProblem problem({.spec = small_spec(), .lens = {1600}});
   int ascending = 0;
@@ -242,6 +338,12 @@ TEST(HostProblem, ContradictionsAreErrors) {
   EXPECT_THROW(HostProblem({.spec = small_spec(), .lens = {-1}}), Error);
   EXPECT_THROW(HostProblem({.spec = small_spec(), .lens = {33}, .page_ids = {1, 2}}), Error);
   EXPECT_THROW(HostProblem({.spec = small_spec(), .lens = {33}, .num_pages = 2}), Error);
+  EXPECT_THROW(HostProblem({.spec = small_spec(), .lens = {33}, .windows = {1, 2}}), Error);
+  EXPECT_THROW(HostProblem({.spec = small_spec(), .lens = {33}, .q_lens = {1}}), Error);
+  EXPECT_THROW(HostProblem({.spec = small_spec(), .head_lens = {1, 2}}), Error);
+  AttentionSpec spec = small_spec();
+  spec.window = true;
+  EXPECT_THROW(HostProblem({.spec = spec, .lens = {33}, .windows = {1}}), Error);
 }
 
 // Fault: half-precision conversion rounds half up, loses subnormals or overflows early; test data would differ from what kernels see.
@@ -316,6 +418,70 @@ TEST(BenchProblem, ChecksTheEndOfTheChain) {
   EXPECT_GT(right.error, 0);
   EXPECT_FALSE(problem.check(FakeModule(plain_kernel(spec, {.drops_last_token = true})), 1).ok);
   EXPECT_FALSE(problem.check(FakeModule([](const pt_decode_params&) {}), 1).ok);
+}
+
+// Fault: a bench counts tokens that no head reads, spends memory on them, or gives a launch other flags than were asked for.
+TEST(BenchProblem, WindowsAndHeadwiseTables) {
+  FakeDevice device;
+  AttentionSpec spec = small_spec();
+  spec.window = true;
+  const BenchFeatures features{.windows = {0, 20}};
+  const int64_t tokens = 100 + 20 + 7 + 7;
+  size_t uniform_bytes = 0;
+  for (const AddressMap map : {AddressMap::slot, AddressMap::flat}) {
+    for (const bool headwise : {false, true}) {
+      spec.headwise = headwise;
+      spec.address_map = headwise ? map : AddressMap::slot;
+      const BenchProblem problem(device, spec, {100, 7}, {.features = features, .flags = PT_LAUNCH_OVERLAP, .rotation_bytes = 50'000});
+      EXPECT_EQ(problem.kv_bytes(), tokens * 2 * 16 * 2);
+      const pt_decode_params params = problem.params(1);
+      EXPECT_EQ(params.flags, PT_LAUNCH_OVERLAP);
+      if (headwise) {
+        for (int slot = 0; slot < 7; ++slot) {
+          EXPECT_GE(params.block_tables[slot], 0);
+          EXPECT_EQ(params.block_tables[params.block_table_stride + slot] >= 0, slot >= 5) << slot;
+        }
+      }
+      const size_t bytes = BenchProblem::bytes_needed(spec, {100, 7}, {1}, features);
+      if (!headwise) uniform_bytes = bytes;
+      if (headwise && map == AddressMap::flat) {
+        EXPECT_LT(bytes, uniform_bytes);
+      }
+      const Check check = problem.check(FakeModule(plain_kernel(spec)), 1);
+      EXPECT_TRUE(check.ok) << check.what;
+      // One key more is in a page that a head-wise table does not list.
+      EXPECT_EQ(problem.check(FakeModule(plain_kernel(spec, {.window_is_distance = true})), 1).ok, headwise);
+    }
+  }
+}
+
+// Fault: a chain whose next q does not come from the output, where their dims or types differ.
+TEST(BenchProblem, ChainsOutputsOfOtherDimsAndTypes) {
+  FakeDevice device;
+  for (const auto& [q, v, q_type, out_type] : {std::tuple{32, 16, DType::bf16, DType::bf16}, {16, 32, DType::bf16, DType::bf16}, {16, 16, DType::fp32, DType::bf16}, {24, 8, DType::fp16, DType::bf16}}) {
+    AttentionSpec spec = small_spec(q_type);
+    spec.head_dim_k = q;
+    spec.head_dim_v = v;
+    spec.out_dtype = out_type;
+    spec.q_len = 2;
+    const BenchProblem problem(device, spec, {100, 7, 64}, {.rotation_bytes = 100'000});
+    EXPECT_EQ(problem.params(0).out, problem.params(1).q);
+    const Check check = problem.check(FakeModule(plain_kernel(spec)), 1);
+    EXPECT_TRUE(check.ok) << check.what;
+  }
+  AttentionSpec wider = small_spec();
+  wider.out_dtype = DType::fp32;
+  EXPECT_THROW(BenchProblem(device, wider, {100}), Error);
+}
+
+TEST(BenchProblem, TakesEveryFeature) {
+  FakeDevice device;
+  for (const AttentionSpec& spec : feature_specs()) {
+    const BenchProblem problem(device, spec, {100, 7, 64}, {.rotation_bytes = 100'000});
+    const Check check = problem.check(FakeModule(plain_kernel(spec)), 1);
+    EXPECT_TRUE(check.ok) << check.what << canonical_json(spec);
+    EXPECT_LE(problem.kv_bytes(), kv_bytes(spec, 171));
+  }
 }
 
 }  // namespace

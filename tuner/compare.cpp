@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -67,7 +69,7 @@ Check compare(const AttentionSpec& spec, int64_t query_rows, const Outputs& outp
     // A reference of exactly 0 (V = 0) has no relative error: there the row must be 0 as well.
     const double floor = row_reference > 0 ? tolerance.floor * std::sqrt(static_cast<double>(dim)) : 0;
     if (row_difference > 0 && !(std::sqrt(row_difference) <= tolerance.row_error * std::sqrt(row_reference) + floor)) {
-      fail("out is off by " + std::to_string(std::sqrt(row_difference)) + " where |ref| is " + std::to_string(std::sqrt(row_reference)) + ", at " + place(spec, r));
+      fail(fmt::format("out is off by {:g} where |ref| is {:g}, at {}", std::sqrt(row_difference), std::sqrt(row_reference), place(spec, r)));
     }
     difference_square += row_difference;
     reference_square += row_reference;

@@ -79,14 +79,29 @@ std::string refusal_of(Device& device, const AttentionSpec& spec) {
 std::vector<NamedPlan> plans_of(Device& device, const AttentionSpec& spec) {
   std::vector<NamedPlan> plans = {variant_plan(1, 1)};
   for (const int splits : split_counts()) plans.push_back(variant_plan(2, splits));
-  const Family& family = ConfigSpace::builtin().family(spec.kind, device.target().backend);
-  if (family.tuning_params.count("CTA_QUARTERS") != 0) {
+  // What a family may have beside that, where the config space admits it for the spec and the target.
+  const auto& parameters = ConfigSpace::builtin().family(spec.kind, device.target().backend).tuning_params;
+  const KernelConfig usual = default_shape(spec, device.target());
+  const auto add = [&](NamedPlan plan, const std::string& what, std::map<std::string, int> more) {
+    plan.name += what;
+    for (const auto& [name, value] : more) plan.values.set(name, value);
+    if (supports(spec, config_of(device, spec, plan), device.target())) plans.push_back(std::move(plan));
+  };
+  if (const auto merges = parameters.find("MERGE"); merges != parameters.end()) {
+    for (const int merge : merges->second)
+      if (merge != usual.get("MERGE", 0))
+        for (const int splits : {2, 3, 8, 16}) add(variant_plan(2, splits), ", merge " + std::to_string(merge), {{"MERGE", merge}});
+  }
+  if (parameters.count("CTA_QUARTERS") != 0) {
     for (const int ctas : {1, 3, 40}) {
-      NamedPlan plan{"V2 with an even share of " + std::to_string(ctas) + " CTAs", KernelConfig({{"VARIANT", 2}, {"NUM_SPLITS", 1}, {"CTA_QUARTERS", 1}}), LaunchPlan()};
-      plan.plan.num_ctas = ctas;
-      // Where the space couples the parameters otherwise, the plan is not one of its.
-      if (supports(spec, config_of(device, spec, plan), device.target())) plans.push_back(std::move(plan));
+      NamedPlan even{"V2 with an even share of " + std::to_string(ctas) + " CTAs", KernelConfig({{"VARIANT", 2}, {"NUM_SPLITS", 1}, {"CTA_QUARTERS", 1}}), LaunchPlan()};
+      even.plan.num_ctas = ctas;
+      add(std::move(even), "", parameters.count("MERGE") != 0 ? std::map<std::string, int>{{"MERGE", 1}} : std::map<std::string, int>());
     }
+  }
+  if (const auto loaders = parameters.find("LOADER"); loaders != parameters.end() && !sanitized()) {
+    for (const int loader : loaders->second)
+      if (loader != usual.get("LOADER", 0)) add(variant_plan(1, 1), ", loader " + std::to_string(loader), {{"LOADER", loader}});
   }
   return plans;
 }

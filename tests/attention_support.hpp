@@ -49,7 +49,8 @@ struct NamedPlan {
   KernelConfig values;
   LaunchPlan plan;
 };
-// All ways that the tests try: V1, V2 with every split count, and on CUDA an even share of the tiles where the config space has it.
+// All ways that the tests try: V1, V2 with every split count, and, where the config space has them, every merge, an even share of the tiles
+// and every loader.
 std::vector<NamedPlan> plans_of(Device&, const AttentionSpec&);
 
 // The kernel of a plan, built once per program.

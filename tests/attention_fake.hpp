@@ -15,6 +15,42 @@
 
 namespace pagetune::testing_support {
 
+// Small enough for thousands of runs on the host.
+inline AttentionSpec small_spec(DType type = DType::bf16) {
+  AttentionSpec spec;
+  spec.q_heads = 4;
+  spec.kv_heads = 2;
+  spec.head_dim_k = spec.head_dim_v = 16;
+  spec.page_size = 16;
+  spec.q_dtype = spec.kv_dtype = spec.out_dtype = type;
+  spec.lse = true;
+  return spec;
+}
+
+// Every feature by itself and some together.
+inline std::vector<AttentionSpec> feature_specs() {
+  std::vector<AttentionSpec> specs;
+  const auto add = [&](const std::function<void(AttentionSpec&)>& change) {
+    specs.push_back(small_spec(DType::fp32));
+    change(specs.back());
+  };
+  add([](AttentionSpec& s) { s.q_len = 5; });
+  add([](AttentionSpec& s) { s.window = true; });
+  add([](AttentionSpec& s) { s.window = s.sink_tokens = true, s.q_len = 3; });
+  add([](AttentionSpec& s) { s.chunk = true, s.q_len = 2; });
+  add([](AttentionSpec& s) { s.sinks = true; });
+  add([](AttentionSpec& s) { s.soft_cap = true; });
+  add([](AttentionSpec& s) { s.alibi = true, s.q_len = 2; });
+  add([](AttentionSpec& s) { s.block_sparse = true, s.page_size = 4; });
+  add([](AttentionSpec& s) { s.mask = MaskKind::tree, s.q_len = 6; });
+  add([](AttentionSpec& s) { s.mask = MaskKind::offset, s.window = s.sink_tokens = true; });
+  add([](AttentionSpec& s) { s.headwise = true; });
+  add([](AttentionSpec& s) { s.headwise = s.window = true, s.address_map = AddressMap::flat, s.page_size = 7, s.q_len = 4; });
+  add([](AttentionSpec& s) { s.head_dim_v = 24, s.out_dtype = DType::bf16; });
+  add([](AttentionSpec& s) { s.headwise = s.window = s.sink_tokens = s.sinks = s.soft_cap = s.alibi = s.block_sparse = true, s.mask = MaskKind::tree, s.q_len = 4; });
+  return specs;
+}
+
 class FakeDevice : public Device {
  public:
   FakeDevice() {

@@ -133,6 +133,10 @@ class KernelImpl final : public Kernel {
     device_->check_pointer(params.out, "out");
     device_->check_pointer(params.block_tables, "block_tables");
     device_->check_pointer(params.seq_lens, "seq_lens");
+    const std::pair<const void*, const char*> optional[] = {{params.cu_seqlens_q, "cu_seqlens_q"}, {params.window, "window"},       {params.sinks, "sinks"},
+                                                            {params.alibi_slopes, "alibi_slopes"}, {params.tree_mask, "tree_mask"}, {params.mask_offset, "mask_offset"}};
+    for (const auto& [pointer, what] : optional)
+      if (pointer != nullptr) device_->check_pointer(pointer, what);
   }
 
   std::string shape_text(uint16_t index) const { return shape_of(table_.configs()[index]).canonical_json(); }
@@ -172,7 +176,7 @@ void KernelImpl::check(void* workspace, void* stream) {
   pt_error_record record{};
   device_->download(&record, workspace, sizeof record);
   const int kind = record.kind - PT_ERROR_TAG;
-  if (kind < 1 || kind > 3) return;
+  if (kind < 1 || kind > 4) return;
   const pt_error_record clear{};
   device_->upload(workspace, &clear, sizeof clear);
   switch (kind) {
@@ -181,6 +185,9 @@ void KernelImpl::check(void* workspace, void* stream) {
     case 2:
       throw Error(ErrorCode::bad_table, fmt::format("block table of sequence {}, KV head {}, slot {}: page id {} is negative inside the sequence's visible range", record.sequence, record.head,
                                                     record.slot, record.value));
+    case 4:
+      throw Error(ErrorCode::bad_table, fmt::format("sequence {} has {} query tokens by cu_seqlens_q, but the kernel was built with q_len {} ({} > {}); those beyond were not computed", record.sequence,
+                                                    record.value, spec_.q_len, record.value, spec_.q_len));
     default:
       throw Error(ErrorCode::bad_table, fmt::format("sequence {} has length {}, but its block-table row holds {} tokens ({} > {})", record.sequence, record.slot, record.value, record.slot, record.value));
   }

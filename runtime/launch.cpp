@@ -60,9 +60,13 @@ struct Axis {
   int64_t stride, count;
 };
 
-// Sorted by stride. The elements [0, dim) of different indices must not overlap: each stride covers all that lies inside it.
+bool flat_ids(const AttentionSpec& spec) { return spec.headwise && spec.address_map == AddressMap::flat; }
+
+// Sorted by stride. The elements [0, dim) of different indices must not overlap: each stride covers all that lies inside it. With flat ids
+// a page is one head's, and the head stride is not looked at.
 std::array<Axis, 3> cache_axes(const AttentionSpec& spec, const char* cache, int64_t page, int64_t token, int64_t head, int num_pages, int dim, int align) {
-  std::array<Axis, 3> axes = {Axis{"page", page, num_pages}, Axis{"token", token, spec.page_size}, Axis{"head", head, spec.kv_heads}};
+  const bool flat = flat_ids(spec);
+  std::array<Axis, 3> axes = {Axis{"page", page, num_pages}, Axis{"token", token, spec.page_size}, Axis{"head", flat ? 0 : head, flat ? 1 : spec.kv_heads}};
   std::sort(axes.begin(), axes.end(), [](const Axis& a, const Axis& b) { return a.stride < b.stride; });
   int64_t inside = dim;
   for (const auto& axis : axes) {
@@ -77,7 +81,7 @@ std::array<Axis, 3> cache_axes(const AttentionSpec& spec, const char* cache, int
 }
 
 void require_layout(const AttentionSpec& spec, const char* cache, int64_t token, int64_t head) {
-  if (spec.kv_heads == 1 || spec.page_size == 1) return;
+  if (spec.kv_heads == 1 || spec.page_size == 1 || flat_ids(spec)) return;
   const bool token_outside = token > head;
   if (token_outside != (spec.layout == Layout::nhd))
     mismatch("the {} cache has token stride {} and head stride {}: that is not the spec's layout {} (nhd: token > head; hnd: head > token)", cache, token, head, name_of(spec.layout));
@@ -111,9 +115,70 @@ void check_caches(const AttentionSpec& spec, const pt_decode_params& p) {
   const auto k_begin = reinterpret_cast<intptr_t>(p.k_cache), v_begin = reinterpret_cast<intptr_t>(p.v_cache);
   const int64_t k_end = k_begin + span(k, spec.head_dim_k) * element, v_end = v_begin + span(v, spec.head_dim_v) * element;
   if (k_end <= v_begin || v_end <= k_begin) return;
-  const bool same = p.k_stride_page == p.v_stride_page && p.k_stride_token == p.v_stride_token && p.k_stride_head == p.v_stride_head;
+  const bool same = p.k_stride_page == p.v_stride_page && p.k_stride_token == p.v_stride_token && (flat_ids(spec) || p.k_stride_head == p.v_stride_head);
   if (!same || views_meet(k, (v_begin - k_begin) / element, spec.head_dim_k))
     refuse("the K cache at {} and the V cache at {} overlap; allowed: separate memory, or interleaved views with equal strides that share no element", p.k_cache, p.v_cache);
+}
+
+// Rows of q or out: heads inside a token, tokens inside a sequence. With cu_seqlens_q all tokens lie in one run, and the sequence stride is not
+// looked at.
+void check_rows(const AttentionSpec& spec, const pt_decode_params& p, const char* what, int64_t seq, int64_t token, int64_t head, int dim, DType type) {
+  const int align = 16 / (bits_of(type) / 8);
+  const bool packed = p.cu_seqlens_q != nullptr, tokens = spec.q_len > 1, sequences = p.batch > 1 && !packed;
+  const auto require = [&](const char* axis, int64_t stride, int64_t least) {
+    if (const int64_t most = kMaxExtent / spec.rows() / spec.kv_heads; stride > most) refuse("the {} stride of {} is {} elements: at most {} are allowed", axis, what, stride, most);
+    if (stride < least || stride % align != 0) refuse("the {} stride of {} is {} elements: it must be at least {} and a multiple of {}", axis, what, stride, least, align);
+  };
+  if (spec.q_heads > 1) require("head", head, dim);
+  const int64_t row = (spec.q_heads > 1 ? head * (spec.q_heads - 1) : 0) + dim;
+  if (tokens) require("token", token, row);
+  if (sequences) require("sequence", seq, row + (tokens ? token * (spec.q_len - 1) : 0));
+}
+
+void check_lengths(const AttentionSpec& spec, const pt_decode_params& p) {
+  const bool shared = p.seq_lens_stride_seq == 1 && p.seq_lens_stride_head == 0, own = p.seq_lens_stride_seq == spec.kv_heads && p.seq_lens_stride_head == 1;
+  if (shared || (spec.headwise && own)) return;
+  if (own || p.seq_lens_stride_head == 1)
+    if (!spec.headwise)
+      mismatch("seq_lens_stride_seq is {} and seq_lens_stride_head {}: a length for each KV head needs a kernel with headwise in its AttentionSpec; allowed here: 1 and 0", p.seq_lens_stride_seq,
+               p.seq_lens_stride_head);
+  refuse("seq_lens_stride_seq is {} and seq_lens_stride_head {}: allowed are 1 and 0, a length for each sequence{}; set_contiguous_strides() sets the former", p.seq_lens_stride_seq,
+         p.seq_lens_stride_head, spec.headwise ? fmt::format(", or {} and 1, a length for each KV head", spec.kv_heads) : "");
+}
+
+void check_features(const AttentionSpec& spec, const pt_decode_params& p) {
+  require_feature(spec.window, p.window != nullptr, "window", "window");
+  require_feature(spec.chunk, p.chunk != 0, "chunk", "chunk");
+  require_feature(spec.sink_tokens, p.sink_tokens != 0, "sink_tokens", "sink_tokens");
+  require_feature(spec.sinks, p.sinks != nullptr, "sinks", "sinks");
+  require_feature(spec.alibi, p.alibi_slopes != nullptr, "alibi_slopes", "alibi");
+  require_feature(spec.soft_cap, p.soft_cap != 0.f, "soft_cap", "soft_cap");
+  require_feature(spec.mask == MaskKind::tree, p.tree_mask != nullptr, "tree_mask", "mask tree");
+  require_feature(spec.mask == MaskKind::offset, p.mask_offset != nullptr, "mask_offset", "mask offset");
+  const bool sparse = p.sparse_block_size != 0 || p.sparse_vert_stride != 0 || p.sparse_local_blocks != 0 || p.sparse_head_step != 0 || p.sparse_head_offset != 0 || p.sparse_kv_head_offset != 0;
+  require_feature(spec.block_sparse, sparse, "sparse_block_size", "block_sparse");
+  if (p.cu_seqlens_q != nullptr && spec.q_len == 1)
+    mismatch("cu_seqlens_q was given, but the kernel was built with q_len 1, where every sequence has one query token: leave it null, or set q_len in its AttentionSpec");
+  if (p.window != nullptr) require_pointer(p.window, "window", 4);
+  if (p.sinks != nullptr) require_pointer(p.sinks, "sinks", 4);
+  if (p.alibi_slopes != nullptr) require_pointer(p.alibi_slopes, "alibi_slopes", 4);
+  if (p.mask_offset != nullptr) require_pointer(p.mask_offset, "mask_offset", 4);
+  if (p.cu_seqlens_q != nullptr) require_pointer(p.cu_seqlens_q, "cu_seqlens_q", 4);
+  if (p.chunk < 0) refuse("chunk is {}: it must be at least 1", p.chunk);
+  if (p.sink_tokens < 0) refuse("sink_tokens is {}: it must be at least 1", p.sink_tokens);
+  if (spec.soft_cap && !(p.soft_cap > 0 && std::isfinite(p.soft_cap))) refuse("soft_cap is {}: it must be positive and finite", p.soft_cap);
+  if (spec.mask == MaskKind::tree && p.tree_mask_size < spec.q_len) refuse("tree_mask_size is {}: it must be at least q_len, {}", p.tree_mask_size, spec.q_len);
+  if (spec.mask != MaskKind::tree && p.tree_mask_size != 0)
+    mismatch("tree_mask_size is {}, but the kernel was built without a tree mask: set mask tree in its AttentionSpec, or leave it 0", p.tree_mask_size);
+  if (spec.block_sparse) {
+    if (p.sparse_block_size < 1 || p.sparse_block_size % spec.page_size != 0)
+      refuse("sparse_block_size is {}: it must be a positive multiple of the page size, {}", p.sparse_block_size, spec.page_size);
+    if (p.sparse_vert_stride < 1) refuse("sparse_vert_stride is {}: it must be at least 1", p.sparse_vert_stride);
+    if (p.sparse_local_blocks < 0) refuse("sparse_local_blocks is {}: it must not be negative", p.sparse_local_blocks);
+    if (p.sparse_head_offset < 0) refuse("sparse_head_offset is {}: it must not be negative", p.sparse_head_offset);
+    if (p.sparse_kv_head_offset < 0) refuse("sparse_kv_head_offset is {}: it must not be negative", p.sparse_kv_head_offset);
+  }
+  if (const unsigned unknown = p.flags & ~PT_LAUNCH_OVERLAP; unknown != 0) refuse("flags has the unknown bits {:#x}: allowed are PT_LAUNCH_OVERLAP ({:#x}) and 0", unknown, PT_LAUNCH_OVERLAP);
 }
 
 }  // namespace
@@ -130,8 +195,8 @@ void check_params(const AttentionSpec& spec, LaunchPlan plan, const pt_decode_pa
   if (p.batch < 0) refuse("batch is {}: it must not be negative", p.batch);
   if (p.batch == 0) return;
   if (plan.num_splits < 1 || plan.num_splits > kMaxSplits) refuse("num_splits is {}: allowed are 1 to {}", plan.num_splits, kMaxSplits);
-  if (const int64_t ctas = static_cast<int64_t>(p.batch) * spec.q_heads; ctas > kMaxGrid)
-    refuse("batch {} x {} query heads asks for {} blocks: the grid allows {}", p.batch, spec.q_heads, ctas, kMaxGrid);
+  if (const int64_t ctas = static_cast<int64_t>(p.batch) * spec.q_heads * spec.q_len; ctas > kMaxGrid)
+    refuse("batch {} x {} query heads x {} query tokens asks for {} blocks: the grid allows {}", p.batch, spec.q_heads, spec.q_len, ctas, kMaxGrid);
   require_pointer(p.q, "q", 16);
   require_pointer(p.k_cache, "k_cache", 16);
   require_pointer(p.v_cache, "v_cache", 16);
@@ -140,28 +205,18 @@ void check_params(const AttentionSpec& spec, LaunchPlan plan, const pt_decode_pa
   require_pointer(p.seq_lens, "seq_lens", 4);
   require_feature(spec.lse, p.lse != nullptr, "lse", "lse");
   if (spec.lse) require_pointer(p.lse, "lse", 4);
-  require_feature(spec.window, p.window != nullptr, "window", "window");
-  require_feature(spec.sinks, p.sinks != nullptr, "sinks", "sinks");
-  require_feature(spec.alibi, p.alibi_slopes != nullptr, "alibi_slopes", "alibi");
-  require_feature(spec.soft_cap, p.soft_cap != 0.f, "soft_cap", "soft_cap");
+  check_features(spec, p);
+  check_lengths(spec, p);
   if (!std::isfinite(p.scale)) refuse("scale is {}: it must be finite (0 means 1/sqrt(head_dim_k))", p.scale);
   if (p.max_len < 0) refuse("max_len is {}: it must not be negative", p.max_len);
   if (p.block_table_width < 0) refuse("block_table_width is {}: it must not be negative", p.block_table_width);
-  if (p.batch > 1 && p.block_table_stride < p.block_table_width)
+  if ((p.batch > 1 || (spec.headwise && spec.kv_heads > 1)) && p.block_table_stride < p.block_table_width)
     refuse("block_table_stride is {}: it must be at least block_table_width, {}", p.block_table_stride, p.block_table_width);
   if (static_cast<int64_t>(p.block_table_width) * spec.page_size < p.max_len)
     refuse("max_len is {}, but a block-table row of {} entries holds {} tokens of pages of {} ({} > {})", p.max_len, p.block_table_width,
            static_cast<int64_t>(p.block_table_width) * spec.page_size, spec.page_size, p.max_len, static_cast<int64_t>(p.block_table_width) * spec.page_size);
-  const int align = 16 / (bits_of(spec.q_dtype) / 8);
-  const auto check_rows = [&](const char* what, int64_t seq, int64_t head, int dim) {
-    for (const int64_t stride : {seq, head})
-      if (stride > kMaxExtent / spec.q_heads) refuse("a stride of {} is {} elements: at most {} are allowed", what, stride, kMaxExtent / spec.q_heads);
-    if (spec.q_heads > 1 && (head < dim || head % align != 0)) refuse("the head stride of {} is {} elements: it must be at least {} and a multiple of {}", what, head, dim, align);
-    const int64_t row = (spec.q_heads > 1 ? head * (spec.q_heads - 1) : 0) + dim;
-    if (p.batch > 1 && (seq < row || seq % align != 0)) refuse("the sequence stride of {} is {} elements: it must be at least {} and a multiple of {}", what, seq, row, align);
-  };
-  check_rows("q", p.q_stride_seq, p.q_stride_head, spec.head_dim_k);
-  check_rows("out", p.out_stride_seq, p.out_stride_head, spec.head_dim_v);
+  check_rows(spec, p, "q", p.q_stride_seq, p.q_stride_token, p.q_stride_head, spec.head_dim_k, spec.q_dtype);
+  check_rows(spec, p, "out", p.out_stride_seq, p.out_stride_token, p.out_stride_head, spec.head_dim_v, spec.out_dtype);
   check_caches(spec, p);
   if (const size_t needed = workspace_bytes(spec, p.batch, plan); needed > 0) {
     require_pointer(p.workspace, "workspace", kAlignment);
@@ -201,6 +256,12 @@ pt_decode_params make_decode_params() {
 void set_contiguous_strides(const AttentionSpec& spec, int block_table_width, pt_decode_params& p) {
   const int64_t heads = spec.kv_heads, page = spec.page_size;
   const auto cache = [&](int64_t dim, long long& page_stride, long long& token, long long& head) {
+    if (flat_ids(spec)) {
+      page_stride = page * dim;
+      token = dim;
+      head = 0;
+      return;
+    }
     page_stride = page * heads * dim;
     token = spec.layout == Layout::nhd ? heads * dim : dim;
     head = spec.layout == Layout::nhd ? dim : page * dim;

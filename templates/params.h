@@ -14,7 +14,7 @@ typedef struct pt_error_record {
   int sequence;
   int head;   // KV head of this rank
   int slot;   // index into the table row (kind 3: the sequence's length)
-  int value;  // the id (kind 3: tokens that the row can hold)
+  int value;  // the id (kind 3: tokens that the row can hold; kind 4: the sequence's query tokens)
   int reserved[11];
 } pt_error_record;
 

@@ -11,24 +11,11 @@ namespace {
 
 class Faults : public DeviceTest {
  protected:
-  // K = 0, q = 1, V[t] = value(t): out is the mean over the attended positions, LSE the logarithm of their number.
-  template <class Value>
-  void fill_mean_probe(HostProblem& problem, Value value) {
-    problem.fill_q([](int, int, int) { return 1; });
-    problem.fill_k([](int64_t, int, int, int) { return 0; });
-    problem.fill_v([&](int64_t position, int, int, int) { return static_cast<double>(value(position)); });
-  }
   void expect_all_right(const std::vector<ProblemShape>& shapes) {
     std::vector<AttentionSpec> specs;
     for (const ProblemShape& shape : shapes) specs.push_back(shape.spec);
     build_all(device(), specs);
     for (const ProblemShape& shape : shapes) expect_right(device(), shape);
-  }
-  void expect_empty(const AttentionSpec& spec, const Outputs& outputs, int sequence) {
-    for (int h = 0; h < spec.q_heads; ++h) {
-      EXPECT_EQ(outputs.lse[static_cast<size_t>(sequence) * spec.q_heads + h], -INFINITY);
-      for (int d = 0; d < spec.head_dim_v; ++d) ASSERT_EQ(out_at(spec, outputs, sequence, h, d), 0);
-    }
   }
 };
 
@@ -217,6 +204,37 @@ TEST_F(Faults, WorkspaceFollowsTheLayer_B73_B112) {
   const AttentionSpec wide = decode_spec(32, 2, 256, 16);
   EXPECT_GT(workspace_bytes(wide, 3, 8), workspace_bytes(narrow, 3, 8));
   for (const AttentionSpec& spec : {narrow, wide}) expect_right(device(), {.spec = spec, .lens = {700, 700, 700}});
+}
+
+// ---- strides and layout
+
+// Page stride / token stride as an integer; K and V of one layer in a cache of pages across layers.
+TEST_F(Faults, PageStrideThatIsNoMultipleOfTheTokenStride_B76) {
+  const AttentionSpec spec = decode_spec(8, 4, 256, 64);
+  expect_right(device(), {.spec = spec, .lens = {100, 64, 1}, .placement = Placement::interleaved, .num_pages = 1233, .page_ids = {1232, 7, 616, 0}, .sparse = true});
+  expect_right(device(), {.spec = spec, .lens = {100, 64, 1}, .num_pages = 1233, .page_ids = {1232, 7, 616, 0}, .page_stride = 131072 + 8, .sparse = true});
+}
+
+// Only the page stride of a transposed and split view forwarded.
+TEST_F(Faults, TransposedAndSplitView_B77) {
+  AttentionSpec spec = decode_spec(8, 4, 64, 16);
+  spec.layout = Layout::hnd;
+  expect_right(device(), {.spec = spec, .lens = {1, 16, 50, 200}, .placement = Placement::sliced});
+}
+
+// The layout guessed from the dims: here both orders have the same.
+TEST_F(Faults, AsManyHeadsAsTokens_B80) {
+  for (const Layout layout : {Layout::nhd, Layout::hnd}) {
+    for (const int heads : {8, 16}) {
+      AttentionSpec spec = decode_spec(heads, heads, 64, 16);
+      spec.layout = layout;
+      expect_right(device(), {.spec = spec, .lens = {1, 15, 40}});
+    }
+  }
+}
+
+TEST_F(Faults, QueryIsASliceOfFusedQkv_B82) {
+  expect_right(device(), {.spec = decode_spec(8, 2, 64, 16), .lens = {1, 15, 40}, .q_stride_seq = int64_t{8 + 2 * 2} * 64});
 }
 
 // ---- split and merge

@@ -76,6 +76,30 @@ TEST_F(KernelOnDevice, CheckedBuildNamesALengthBeyondTheRow) {
   expect_mentions(checked_message(problem), {"sequence 1", "33 > 32"});
 }
 
+// Fault: entries outside every row's window are taken for bad ones; an absent page inside is not.
+TEST_F(KernelOnDevice, CheckedBuildKnowsWhatIsVisible) {
+  for (const AddressMap map : {AddressMap::slot, AddressMap::flat}) {
+    AttentionSpec spec = checked_spec();
+    spec.window = spec.headwise = true;
+    spec.q_len = 3;
+    spec.address_map = map;
+    require_supported(spec);
+    HostProblem problem({.spec = spec, .lens = {0, 1, 16, 100, 500}, .q_lens = {3, 1, 0, 3, 2}, .windows = {20, 0}});
+    EXPECT_EQ(checked_message(problem), "");
+    problem.table_entry(3, 0, 5) = -9;  // tokens 80 to 95; the first row is at 97 and sees 78 to 97
+    expect_mentions(checked_message(problem), {"sequence 3", "KV head 0", "slot 5", "-9"});
+  }
+}
+
+// Fault: surplus query tokens are dropped without a word.
+TEST_F(KernelOnDevice, CheckedBuildNamesSurplusQueryTokens) {
+  AttentionSpec spec = checked_spec();
+  spec.q_len = 3;
+  require_supported(spec);
+  HostProblem problem({.spec = spec, .lens = {40, 40}, .q_lens = {2, 5}});
+  expect_mentions(checked_message(problem), {"sequence 1", "5 query tokens", "5 > 3"});
+}
+
 // Fault: the split of a sequence follows the batch, and its bits change with its neighbours.
 TEST_F(KernelOnDevice, BatchInvariantBitsDoNotDependOnNeighbours) {
   AttentionSpec spec = decode_spec(8, 2, 128, 16);
@@ -113,6 +137,40 @@ TEST_F(KernelOnDevice, VerifierAcceptsTheDefaultKernels) {
       const Check check = verifier.check(*module_of(device(), spec, variant), splits);
       EXPECT_TRUE(check.ok) << "V" << variant << " with " << splits << " splits: " << check.what;
       EXPECT_GT(check.error, 0);
+    }
+  }
+}
+
+TEST_F(KernelOnDevice, VerifierAcceptsKernelsOfFeatures) {
+  AttentionSpec windowed = decode_spec(8, 2, 64, 16);
+  windowed.window = windowed.sink_tokens = windowed.headwise = true;
+  AttentionSpec drafts = decode_spec(8, 2, 64, 16);
+  drafts.q_len = 4;
+  drafts.mask = MaskKind::tree;
+  drafts.sinks = drafts.soft_cap = drafts.alibi = true;
+  for (const AttentionSpec& spec : {windowed, drafts}) {
+    require_supported(spec);
+    const Verifier verifier(device(), spec);
+    for (const NamedPlan& plan : plans_of(device(), spec)) {
+      const Check check = verifier.check(*module_of(device(), spec, plan), plan.plan);
+      EXPECT_TRUE(check.ok) << plan.name << ": " << check.what;
+    }
+  }
+}
+
+TEST_F(KernelOnDevice, BenchProblemsOfFeaturesAreRight) {
+  AttentionSpec windowed = decode_spec(16, 4, 128, 16);
+  windowed.window = windowed.headwise = true;
+  windowed.address_map = AddressMap::flat;
+  AttentionSpec drafts = decode_spec(16, 4, 192, 64);
+  drafts.head_dim_v = 128;
+  drafts.q_len = 4;
+  for (const AttentionSpec& spec : {windowed, drafts}) {
+    require_supported(spec);
+    const BenchProblem problem(device(), spec, {2000, 33, 512}, {.features = {.windows = spec.window ? std::vector<int>{0, 256, 256, 256} : std::vector<int>()}, .flags = PT_LAUNCH_OVERLAP, .plans = {1, 8}});
+    for (const auto& [variant, splits] : {std::pair{1, 1}, {2, 8}}) {
+      const Check check = problem.check(*module_of(device(), spec, variant), splits, 4);
+      EXPECT_TRUE(check.ok) << "V" << variant << ": " << check.what;
     }
   }
 }

@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <vector>
 
 #include "attention_fake.hpp"
 #include "tuner/problem.hpp"
@@ -13,18 +15,9 @@ namespace {
 using testing_support::Defects;
 using testing_support::FakeDevice;
 using testing_support::FakeModule;
+using testing_support::feature_specs;
 using testing_support::plain_kernel;
-
-AttentionSpec small_spec(DType type = DType::bf16) {
-  AttentionSpec spec;
-  spec.q_heads = 4;
-  spec.kv_heads = 2;
-  spec.head_dim_k = spec.head_dim_v = 16;
-  spec.page_size = 16;
-  spec.q_dtype = spec.kv_dtype = spec.out_dtype = type;
-  spec.lse = true;
-  return spec;
-}
+using testing_support::small_spec;
 
 Check verify_fake(const AttentionSpec& spec, FakeModule::Body body) {
   FakeDevice device;
@@ -66,6 +59,53 @@ INSTANTIATE_TEST_SUITE_P(All, VerifyDefect,
                                            Wrong{"leaves_padding_rows", {.leaves_pad_rows = true}}, Wrong{"drops_the_last_token", {.drops_last_token = true}},
                                            Wrong{"lse_in_base_two", {.lse_base_two = true}}, Wrong{"masks_by_adding", {.adds_mask = true}}),
                          [](const auto& info) { return info.param.name; });
+
+TEST(Verify, AcceptsARightKernelOfEveryFeature) {
+  for (const AttentionSpec& spec : feature_specs()) {
+    const Check check = verify_fake(spec, plain_kernel(spec));
+    EXPECT_TRUE(check.ok) << check.what << "\n" << canonical_json(spec);
+    EXPECT_GT(check.error, 0);
+  }
+}
+
+struct WrongFeature {
+  const char* name;
+  Defects defects;
+  std::function<void(AttentionSpec&)> change;
+};
+
+// Fault: a problem of the verifier does not reach the edge on which a feature goes wrong.
+TEST(Verify, CatchesDefectsOfFeatures) {
+  const WrongFeature wrong[] = {
+      {"window_is_distance", {.window_is_distance = true}, [](AttentionSpec& s) { s.window = true; }},
+      {"window_of_last_row", {.window_of_last_row = true}, [](AttentionSpec& s) { s.window = true, s.q_len = 2; }},
+      {"causal_from_the_start", {.causal_from_the_start = true}, [](AttentionSpec& s) { s.q_len = 2; }},
+      {"steps_are_full", {.steps_are_full = true}, [](AttentionSpec& s) { s.q_len = 2; }},
+      {"length_of_first_head", {.length_of_first_head = true}, [](AttentionSpec& s) { s.headwise = true; }},
+      {"table_of_first_head", {.table_of_first_head = true}, [](AttentionSpec& s) { s.headwise = true; }},
+      {"sink_of_first_head", {.sink_of_first_head = true}, [](AttentionSpec& s) { s.sinks = true; }},
+      {"caps_before_scale", {.caps_before_scale = true}, [](AttentionSpec& s) { s.soft_cap = true; }},
+      {"reads_unseen_pages", {.ignores_absent = true}, [](AttentionSpec& s) { s.headwise = s.window = true; }},
+  };
+  for (const WrongFeature& one : wrong) {
+    AttentionSpec spec = small_spec(DType::fp32);
+    one.change(spec);
+    EXPECT_FALSE(verify_fake(spec, plain_kernel(spec, one.defects)).ok) << one.name;
+  }
+}
+
+// Fault: a kernel writes rows beyond the tokens that it was built for.
+TEST(Verify, CatchesRowsThatAreNobodys) {
+  AttentionSpec spec = small_spec(DType::fp32);
+  spec.q_len = 2;
+  FakeDevice device;
+  const HostProblem problem({.spec = spec, .lens = {9, 9}, .q_lens = {4, 1}});
+  DeviceProblem on_device(device, problem);
+  on_device.run(FakeModule(plain_kernel(spec)), 1);
+  EXPECT_TRUE(on_device.check(reference(spec, problem.params())).ok);
+  on_device.run(FakeModule(plain_kernel(spec, {.computes_surplus_rows = true})), 1);
+  EXPECT_FALSE(on_device.check(reference(spec, problem.params())).ok);
+}
 
 // Fault: another candidate's result in the same buffer passes for this one's.
 TEST(Verify, CatchesAKernelThatWritesHalfOfTheOutput) {
@@ -215,6 +255,28 @@ TEST(HostProblem, ExactlyTheVisibleElementsAreNumbers) {
   }
 }
 
+// Fault: what no row sees holds numbers, and reading it goes unnoticed; or a page that one head sees is poison for it.
+TEST(HostProblem, PagesThatAHeadDoesNotSeeArePoison) {
+  for (const bool headwise : {false, true}) {
+    AttentionSpec spec = small_spec();
+    spec.window = true;
+    spec.headwise = headwise;
+    spec.page_size = 4;
+    HostProblem problem({.spec = spec, .lens = {40}, .unseen = Unseen::kept, .windows = {6, 0}});
+    int64_t numbers = 0;
+    for (size_t i = 0; i < problem.k_memory().size() / 2; ++i) numbers += std::isnan(load_element(DType::bf16, problem.k_memory().data(), static_cast<int64_t>(i))) ? 0 : 1;
+    EXPECT_EQ(numbers, (8 + 40) * spec.head_dim_k);  // tokens 32 to 39 of the first head: whole pages
+    for (int slot = 0; slot < 10; ++slot) EXPECT_GE(headwise ? problem.table_entry(0, 0, slot) : problem.table_entry(0, slot), 0);
+  }
+  AttentionSpec spec = small_spec();
+  spec.window = spec.headwise = true;
+  HostProblem recycled({.spec = spec, .lens = {64}, .unseen = Unseen::recycled, .windows = {0, 16}});
+  for (int slot = 0; slot < 4; ++slot) {
+    EXPECT_GE(recycled.table_entry(0, 0, slot), 0);
+    EXPECT_EQ(recycled.table_entry(0, 1, slot) >= 0, slot == 3);
+  }
+}
+
 TEST(HostProblem, PagesAreDistinctAndInRandomOrder) {
   const HostProblem problem({.spec = small_spec(), .lens = {1600}});
   int ascending = 0;
@@ -242,6 +304,12 @@ TEST(HostProblem, ContradictionsAreErrors) {
   EXPECT_THROW(HostProblem({.spec = small_spec(), .lens = {-1}}), Error);
   EXPECT_THROW(HostProblem({.spec = small_spec(), .lens = {33}, .page_ids = {1, 2}}), Error);
   EXPECT_THROW(HostProblem({.spec = small_spec(), .lens = {33}, .num_pages = 2}), Error);
+  EXPECT_THROW(HostProblem({.spec = small_spec(), .lens = {33}, .windows = {1, 2}}), Error);
+  EXPECT_THROW(HostProblem({.spec = small_spec(), .lens = {33}, .q_lens = {1}}), Error);
+  EXPECT_THROW(HostProblem({.spec = small_spec(), .head_lens = {1, 2}}), Error);
+  AttentionSpec spec = small_spec();
+  spec.window = true;
+  EXPECT_THROW(HostProblem({.spec = spec, .lens = {33}, .windows = {1}}), Error);
 }
 
 // Fault: half-precision conversion rounds half up, loses subnormals or overflows early; test data would differ from what kernels see.
@@ -265,57 +333,6 @@ TEST(Numeric, EveryHalfSurvivesARoundTripAndTiesGoToEven) {
   EXPECT_EQ(bf16_from_float(1.0F + 0x1p-8F), bf16_from_float(1.0F));
   EXPECT_EQ(bf16_from_float(1.0F + 3 * 0x1p-8F), bf16_from_float(1.0F + 0x1p-6F));
   EXPECT_TRUE(std::isnan(float_from_bf16(bf16_from_float(std::numeric_limits<float>::quiet_NaN()))));
-}
-
-// Fault: launches of a bench read the same pages, or do not depend on each other: both flatter the time.
-TEST(BenchProblem, RotatesItsPagesAndChainsItsLaunches) {
-  FakeDevice device;
-  const AttentionSpec spec = small_spec();
-  const BenchProblem problem(device, spec, {100, 7, 64}, {.plans = {1, 4}, .rotation_bytes = 100'000});
-  EXPECT_EQ(problem.kv_bytes(), 171 * 2 * 2 * 16 * 2);
-  EXPECT_GE(problem.sets() * problem.kv_bytes(), 100'000);
-  std::set<int> seen;
-  for (int launch = 0; launch < problem.sets(); ++launch) {
-    const pt_decode_params params = problem.params(launch);
-    EXPECT_EQ(params.out, problem.params(launch + 1).q);
-    for (int b = 0; b < 3; ++b) {
-      for (int slot = 0; slot < (params.seq_lens[b] + 15) / 16; ++slot) {
-        const int id = params.block_tables[b * params.block_table_stride + slot];
-        EXPECT_LT(id, params.num_pages);
-        EXPECT_TRUE(seen.insert(id).second) << "page " << id << " twice";
-      }
-    }
-  }
-}
-
-TEST(BenchProblem, KeepsToItsMemoryOrSaysWhatItNeeds) {
-  FakeDevice device;
-  const AttentionSpec spec = small_spec();
-  const std::vector<int> lens = {512, 512};
-  const size_t one = BenchProblem::bytes_needed(spec, lens, {LaunchPlan(2)});
-  const BenchProblem tight(device, spec, lens, {.plans = {2}, .memory_limit = one, .rotation_bytes = 1 << 30});
-  EXPECT_EQ(tight.sets(), 1);
-  EXPECT_LE(tight.memory_bytes(), one);
-  const BenchProblem wide(device, spec, lens, {.plans = {2}, .memory_limit = 3 * one, .rotation_bytes = 1 << 30});
-  EXPECT_GE(wide.sets(), 3);
-  EXPECT_LE(wide.memory_bytes(), 3 * one);
-  try {
-    const BenchProblem none(device, spec, lens, {.plans = {2}, .memory_limit = one - 1});
-    FAIL() << "a problem over its limit was made";
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find(std::to_string(one)), std::string::npos) << error.what();
-  }
-}
-
-TEST(BenchProblem, ChecksTheEndOfTheChain) {
-  FakeDevice device;
-  const AttentionSpec spec = small_spec();
-  const BenchProblem problem(device, spec, {100, 7, 64}, {.rotation_bytes = 100'000});
-  const Check right = problem.check(FakeModule(plain_kernel(spec)), 1);
-  EXPECT_TRUE(right.ok) << right.what;
-  EXPECT_GT(right.error, 0);
-  EXPECT_FALSE(problem.check(FakeModule(plain_kernel(spec, {.drops_last_token = true})), 1).ok);
-  EXPECT_FALSE(problem.check(FakeModule([](const pt_decode_params&) {}), 1).ok);
 }
 
 }  // namespace

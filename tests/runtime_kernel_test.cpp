@@ -1,4 +1,5 @@
 // get_kernel(), prepare(), launch() and the C ABI on the device under test.
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstring>
@@ -238,8 +239,8 @@ TEST_F(RuntimeKernel, AStoredWinnerIsRunAndCounted) {
 // Fault: a spec without a kernel runs something else, or its error says only "unsupported".
 TEST_F(RuntimeKernel, UnsupportedSpecsAreRefusedWithTheReason) {
   AttentionSpec spec = decode_spec(4, 2, 64, 16);
-  spec.window = true;
-  expect_mentions(error_text([&] { kernel_of(spec); }, ErrorCode::unsupported), {"window"});
+  spec.kv_scale = ScaleGranularity::tensor;
+  expect_mentions(error_text([&] { kernel_of(spec); }, ErrorCode::unsupported), {"kv_scale"});
   spec = decode_spec(4, 2, 64, 16);
   spec.kv_dtype = DType::fp8_e4m3;
   expect_mentions(error_text([&] { kernel_of(spec); }, ErrorCode::unsupported), {"fp8_e4m3"});
@@ -295,7 +296,7 @@ class Call {
 
 // Fault: a first launch inside a capture breaks the capture, or is recorded without its kernel. (The CPU has no captures: there the
 // first launch compiles wherever it stands.)
-TEST_F(RuntimeKernel, AFirstLaunchInACaptureIsAnErrorThatLeavesTheCaptureUsable) {
+TEST_F(RuntimeKernel, AFirstLaunchInACaptureIsAnErrorThatLeavesTheCaptureUsable_B166) {
   const HostProblem problem_a({.spec = decode_spec(4, 2, 64, 16), .lens = {300, 5, 0}}), problem_b({.spec = decode_spec(4, 2, 128, 16), .lens = {77}});
   const auto late = kernel_of(problem_a.spec()), ready = kernel_of(problem_b.spec());
   ready->prepare(8, 4096);
@@ -330,6 +331,42 @@ TEST_F(RuntimeKernel, AFirstLaunchInACaptureIsAnErrorThatLeavesTheCaptureUsable)
     a.clear();
     b.clear();
     recording->replay_us();
+    EXPECT_EQ(a.verdict(), "");
+    EXPECT_EQ(b.verdict(), "");
+  }
+}
+
+// Fault: a window given to a kernel that was compiled without one leaves only what its tiles skip.
+TEST_F(RuntimeKernel, FeaturesGivenToAKernelWithoutThemAreErrors_B85) {
+  const HostProblem problem({.spec = decode_spec(4, 2, 64, 16), .lens = {300}});
+  const auto kernel = kernel_of(problem.spec());
+  Call call(device(), *kernel, problem);
+  pt_decode_params p = call.params();
+  p.window = p.seq_lens;
+  expect_mentions(error_text([&] { kernel->launch(p, device().stream()); }, ErrorCode::mismatch), {"window was given", "set window"});
+  p = call.params();
+  p.soft_cap = 30;
+  expect_mentions(error_text([&] { kernel->launch(p, device().stream()); }, ErrorCode::mismatch), {"soft_cap was given"});
+  p = call.params();
+  p.cu_seqlens_q = p.seq_lens;
+  expect_mentions(error_text([&] { kernel->launch(p, device().stream()); }, ErrorCode::mismatch), {"cu_seqlens_q was given"});
+  kernel->launch(call.params(), device().stream());
+  EXPECT_EQ(call.verdict(), "");
+}
+
+// Fault: the launch goes to the thread's current device, not to the kernel's.
+TEST_F(RuntimeKernel, DevicesTakeTurns_B167) {
+  const std::vector<std::string> ids = list_devices().ids;
+  if (on_cpu() || std::find(ids.begin(), ids.end(), "cuda:1") == ids.end()) GTEST_SKIP() << "two GPUs are needed";
+  const HostProblem problem({.spec = decode_spec(4, 2, 64, 16), .lens = {300, 5, 0}});
+  const auto other = open_device("cuda:1");
+  const auto here = kernel_of(problem.spec()), there = get_kernel(problem.spec(), {.device = "cuda:1", .cache_dir = cache()});
+  Call a(device(), *here, problem), b(*other, *there, problem);
+  for (int turn = 0; turn < 3; ++turn) {
+    a.clear();
+    b.clear();
+    here->launch(a.params(), device().stream());
+    there->launch(b.params(), other->stream());
     EXPECT_EQ(a.verdict(), "");
     EXPECT_EQ(b.verdict(), "");
   }

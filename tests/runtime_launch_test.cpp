@@ -53,6 +53,20 @@ pt_decode_params good(const AttentionSpec& spec) {
   p.workspace_bytes = static_cast<long long>(workspace_bytes(spec, p.batch, kSplits));
   if (spec.lse) p.lse = at<float>(0x80000000);
   if (spec.window) p.window = at<int>(0x90000000);
+  if (spec.chunk) p.chunk = 8;
+  if (spec.sink_tokens) p.sink_tokens = 4;
+  if (spec.sinks) p.sinks = at<float>(0x91000000);
+  if (spec.alibi) p.alibi_slopes = at<float>(0x92000000);
+  if (spec.soft_cap) p.soft_cap = 30;
+  if (spec.mask == MaskKind::tree) {
+    p.tree_mask = at<unsigned char>(0x93000001);
+    p.tree_mask_size = spec.q_len;
+  }
+  if (spec.mask == MaskKind::offset) p.mask_offset = at<int>(0x94000000);
+  if (spec.block_sparse) {
+    p.sparse_block_size = 2 * spec.page_size;
+    p.sparse_vert_stride = 8;
+  }
   return p;
 }
 
@@ -68,6 +82,19 @@ struct BadCall {
 AttentionSpec with_feature(bool AttentionSpec::*feature) {
   AttentionSpec spec = spec_with();
   spec.*feature = true;
+  return spec;
+}
+
+AttentionSpec of_tokens(int q_len, MaskKind mask = MaskKind::none) {
+  AttentionSpec spec = spec_with();
+  spec.q_len = q_len;
+  spec.mask = mask;
+  return spec;
+}
+
+AttentionSpec headwise(AddressMap map = AddressMap::slot) {
+  AttentionSpec spec = with_feature(&AttentionSpec::headwise);
+  spec.address_map = map;
   return spec;
 }
 
@@ -104,6 +131,52 @@ const std::vector<BadCall>& bad_calls() {
       {"LSE given", [](P& p) { p.lse = at<float>(0x80000000); }, {"lse was given", "set lse"}, kMismatch},
       {"LSE missing", [](P& p) { p.lse = nullptr; }, {"lse is missing"}, kMismatch, with_feature(&AttentionSpec::lse)},
       {"window missing", [](P& p) { p.window = nullptr; }, {"window is missing"}, kMismatch, with_feature(&AttentionSpec::window)},
+      {"sinks missing", [](P& p) { p.sinks = nullptr; }, {"sinks is missing"}, kMismatch, with_feature(&AttentionSpec::sinks)},
+      {"slopes missing", [](P& p) { p.alibi_slopes = nullptr; }, {"alibi_slopes is missing"}, kMismatch, with_feature(&AttentionSpec::alibi)},
+      {"soft cap missing", [](P& p) { p.soft_cap = 0; }, {"soft_cap is missing"}, kMismatch, with_feature(&AttentionSpec::soft_cap)},
+      {"chunk given", [](P& p) { p.chunk = 8; }, {"chunk was given", "set chunk"}, kMismatch},
+      {"chunk missing", [](P& p) { p.chunk = 0; }, {"chunk is missing"}, kMismatch, with_feature(&AttentionSpec::chunk)},
+      {"chunk negative", [](P& p) { p.chunk = -8; }, {"chunk is -8", "at least 1"}, ErrorCode::invalid_argument, with_feature(&AttentionSpec::chunk)},
+      {"sink tokens given", [](P& p) { p.sink_tokens = 4; }, {"sink_tokens was given", "set sink_tokens"}, kMismatch},
+      {"sink tokens missing", [](P& p) { p.sink_tokens = 0; }, {"sink_tokens is missing"}, kMismatch, with_feature(&AttentionSpec::sink_tokens)},
+      {"sink tokens negative", [](P& p) { p.sink_tokens = -1; }, {"sink_tokens is -1", "at least 1"}, ErrorCode::invalid_argument, with_feature(&AttentionSpec::sink_tokens)},
+      {"soft cap negative", [](P& p) { p.soft_cap = -30; }, {"soft_cap is -30", "positive"}, ErrorCode::invalid_argument, with_feature(&AttentionSpec::soft_cap)},
+      {"soft cap infinite", [](P& p) { p.soft_cap = INFINITY; }, {"soft_cap is inf", "finite"}, ErrorCode::invalid_argument, with_feature(&AttentionSpec::soft_cap)},
+      {"misaligned window", [](P& p) { p.window = at<int>(0x90000002); }, {"window is at 0x90000002", "4 bytes"}, ErrorCode::invalid_argument, with_feature(&AttentionSpec::window)},
+      {"misaligned sinks", [](P& p) { p.sinks = at<float>(0x90000002); }, {"sinks is at 0x90000002", "4 bytes"}, ErrorCode::invalid_argument, with_feature(&AttentionSpec::sinks)},
+      {"misaligned slopes", [](P& p) { p.alibi_slopes = at<float>(0x90000002); }, {"alibi_slopes is at 0x90000002"}, ErrorCode::invalid_argument, with_feature(&AttentionSpec::alibi)},
+      {"tree given", [](P& p) { p.tree_mask = at<unsigned char>(0x90000000); }, {"tree_mask was given", "set mask tree"}, kMismatch, of_tokens(4)},
+      {"tree missing", [](P& p) { p.tree_mask = nullptr; }, {"tree_mask is missing"}, kMismatch, of_tokens(4, MaskKind::tree)},
+      {"tree size without a tree", [](P& p) { p.tree_mask_size = 4; }, {"tree_mask_size is 4", "without a tree mask"}, kMismatch, of_tokens(4)},
+      {"tree too small", [](P& p) { p.tree_mask_size = 3; }, {"tree_mask_size is 3", "at least q_len, 4"}, ErrorCode::invalid_argument, of_tokens(4, MaskKind::tree)},
+      {"mask offsets given", [](P& p) { p.mask_offset = at<int>(0x90000000); }, {"mask_offset was given", "set mask offset"}, kMismatch},
+      {"mask offsets missing", [](P& p) { p.mask_offset = nullptr; }, {"mask_offset is missing"}, kMismatch, of_tokens(1, MaskKind::offset)},
+      {"misaligned mask offsets", [](P& p) { p.mask_offset = at<int>(0x90000003); }, {"mask_offset is at 0x90000003"}, ErrorCode::invalid_argument, of_tokens(1, MaskKind::offset)},
+      {"sparse numbers given", [](P& p) { p.sparse_local_blocks = 3; }, {"sparse_block_size was given", "set block_sparse"}, kMismatch},
+      {"sparse numbers missing", [](P& p) { p.sparse_block_size = p.sparse_vert_stride = 0; }, {"sparse_block_size is missing"}, kMismatch, with_feature(&AttentionSpec::block_sparse)},
+      {"sparse block of half a page", [](P& p) { p.sparse_block_size = 24; }, {"sparse_block_size is 24", "page size, 16"}, ErrorCode::invalid_argument, with_feature(&AttentionSpec::block_sparse)},
+      {"sparse block negative", [](P& p) { p.sparse_block_size = -16; }, {"sparse_block_size is -16"}, ErrorCode::invalid_argument, with_feature(&AttentionSpec::block_sparse)},
+      {"vertical stride 0", [](P& p) { p.sparse_vert_stride = 0; }, {"sparse_vert_stride is 0", "at least 1"}, ErrorCode::invalid_argument, with_feature(&AttentionSpec::block_sparse)},
+      {"local blocks negative", [](P& p) { p.sparse_local_blocks = -1; }, {"sparse_local_blocks is -1"}, ErrorCode::invalid_argument, with_feature(&AttentionSpec::block_sparse)},
+      {"head offset negative", [](P& p) { p.sparse_head_offset = -1; }, {"sparse_head_offset is -1"}, ErrorCode::invalid_argument, with_feature(&AttentionSpec::block_sparse)},
+      {"KV head offset negative", [](P& p) { p.sparse_kv_head_offset = -2; }, {"sparse_kv_head_offset is -2"}, ErrorCode::invalid_argument, with_feature(&AttentionSpec::block_sparse)},
+      {"cu_seqlens_q for one token", [](P& p) { p.cu_seqlens_q = at<int>(0x95000000); }, {"cu_seqlens_q was given", "q_len 1"}, kMismatch},
+      {"misaligned cu_seqlens_q", [](P& p) { p.cu_seqlens_q = at<int>(0x95000001); }, {"cu_seqlens_q is at 0x95000001", "4 bytes"}, ErrorCode::invalid_argument, of_tokens(4)},
+      {"per-head lengths of a uniform table", [](P& p) { p.seq_lens_stride_seq = 2; p.seq_lens_stride_head = 1; }, {"seq_lens_stride_seq is 2", "headwise", "1 and 0"}, kMismatch},
+      {"length strides 0", [](P& p) { p.seq_lens_stride_seq = 0; }, {"seq_lens_stride_seq is 0", "1 and 0", "set_contiguous_strides()"}},
+      {"length strides of other heads", [](P& p) { p.seq_lens_stride_seq = 3; p.seq_lens_stride_head = 1; }, {"seq_lens_stride_seq is 3", "or 2 and 1"}, ErrorCode::invalid_argument, headwise()},
+      {"one sequence, rows of its heads overlap", [](P& p) { p.batch = 1; p.block_table_stride = 1; }, {"block_table_stride is 1"}, ErrorCode::invalid_argument, headwise()},
+      {"unknown flags", [](P& p) { p.flags = 6; }, {"flags", "0x6", "PT_LAUNCH_OVERLAP (0x1)"}},
+      {"q tokens overlap", [](P& p) { p.q_stride_token = 504; }, {"token stride of q is 504", "at least 512"}, ErrorCode::invalid_argument, of_tokens(4)},
+      {"q tokens unaligned", [](P& p) { p.q_stride_token = 516; }, {"token stride of q is 516", "multiple of 8"}, ErrorCode::invalid_argument, of_tokens(4)},
+      {"q sequences of four tokens overlap", [](P& p) { p.q_stride_seq = 2040; }, {"sequence stride of q is 2040", "at least 2048"}, ErrorCode::invalid_argument, of_tokens(4)},
+      {"out tokens overlap", [](P& p) { p.out_stride_token = 0; }, {"token stride of out is 0", "at least 512"}, ErrorCode::invalid_argument, of_tokens(4)},
+      {"packed out tokens overlap", [](P& p) { p.cu_seqlens_q = at<int>(0x95000000); p.out_stride_token = 8; }, {"token stride of out is 8"}, ErrorCode::invalid_argument, of_tokens(4)},
+      {"q token stride overflows", [](P& p) { p.q_stride_token = kHuge; }, {std::to_string(kHuge), "at most"}, ErrorCode::invalid_argument, of_tokens(4)},
+      // flat ids: a page is [16][64] of one head
+      {"flat pages overlap", [](P& p) { p.k_stride_page = 1016; }, {"page stride of the K cache is 1016", "at least 1024"}, ErrorCode::invalid_argument, headwise(AddressMap::flat)},
+      {"flat tokens overlap", [](P& p) { p.v_stride_token = 32; }, {"token stride of the V cache is 32", "at least 64"}, ErrorCode::invalid_argument, headwise(AddressMap::flat)},
+      {"flat caches overlap", [](P& p) { p.v_cache = at<void>(0x30000000 + 2048 * 9); }, {"overlap"}, ErrorCode::invalid_argument, headwise(AddressMap::flat)},
       {"scale NaN", [](P& p) { p.scale = NAN; }, {"scale is nan", "finite"}},
       {"scale infinite", [](P& p) { p.scale = INFINITY; }, {"scale is inf", "finite"}},
       {"negative max_len", [](P& p) { p.max_len = -3; }, {"max_len is -3"}},
@@ -170,6 +243,27 @@ TEST(CheckParams, GoodCallsAreAccepted) {
       spec.*feature = true;
       expect_accepted("contiguous", spec, good(spec));
     }
+  }
+  for (bool AttentionSpec::*feature : {&AttentionSpec::chunk, &AttentionSpec::sink_tokens, &AttentionSpec::sinks, &AttentionSpec::soft_cap, &AttentionSpec::alibi, &AttentionSpec::block_sparse,
+                                       &AttentionSpec::headwise})
+    expect_accepted("a feature", with_feature(feature), good(with_feature(feature)));
+  for (const MaskKind mask : {MaskKind::none, MaskKind::tree, MaskKind::offset}) {
+    const AttentionSpec tokens = of_tokens(4, mask);
+    pt_decode_params call = good(tokens);
+    expect_accepted("four query tokens", tokens, call);
+    call.cu_seqlens_q = at<int>(0x95000000);
+    call.q_stride_seq = call.out_stride_seq = -7;
+    expect_accepted("packed query tokens have no sequence stride", tokens, call);
+    call.flags = PT_LAUNCH_OVERLAP;
+    expect_accepted("a known flag", tokens, call);
+  }
+  for (const AddressMap map : {AddressMap::slot, AddressMap::flat}) {
+    pt_decode_params call = good(headwise(map));
+    call.seq_lens_stride_seq = 2;
+    call.seq_lens_stride_head = 1;
+    expect_accepted("a length for each head", headwise(map), call);
+    if (map == AddressMap::flat) call.k_stride_head = call.v_stride_head = 3;
+    expect_accepted("flat ids have no head stride", headwise(map), call);
   }
   const AttentionSpec spec = spec_with();
   pt_decode_params p = make_decode_params();
@@ -287,7 +381,8 @@ TEST(Workspace, IsAlignedMonotoneAndHoldsItsParts) {
 TEST(Workspace, LargeShapesDoNotOverflow) {
   const AttentionSpec spec = testing::decode_spec(1024, 1, 256);
   const size_t rows = size_t{65536} * 1024 * 128;
-  EXPECT_EQ(workspace_bytes(spec, 65536, 128), rows * 256 * 4 + rows * 4);
+  const size_t counters = size_t{65536} * (1024 / 8) * 8;
+  EXPECT_EQ(workspace_bytes(spec, 65536, 128), counters + rows * 256 * 4 + rows * 4);
 }
 
 // Fault: a scale of 0 is taken as it is, or the kernels' base-2 scale is not the natural one times log2(e).

@@ -86,6 +86,19 @@ TEST_P(ColdStart, SixteenProcessesCompileEachKernelOnceAndAreRight) {
 }
 INSTANTIATE_TEST_SUITE_P(Rounds, ColdStart, ::testing::Values(1, 2, 3));
 
+// Fault: the variable is read as a number, or its absence of devices as device 0. The driver reads it, and what it hides is absent.
+TEST_F(Processes, WhatCudaVisibleDevicesHidesIsAbsent_B169) {
+  int process = 0;
+  for (const char* value : {"", "-1", "MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f", "GPU-00000000"}) {
+    Herd herd;
+    const pid_t pid = herd.start({"/usr/bin/env", std::string("CUDA_VISIBLE_DEVICES=") + value, helper(), "serve", "cuda:0", cache()}, output(process));
+    herd.go();
+    const int status = wait_for(pid);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 5) << status << " with '" << value << "'";
+    EXPECT_NE(read_file(output(process++)).find("error 5:"), std::string::npos) << "'" << value << "': no_device is due";
+  }
+}
+
 // Fault: a process that dies while it compiles or publishes leaves a lock, half a binary, or a file that the others cannot use.
 TEST_F(Processes, KilledOnesLeaveTheOthersRight) {
   std::vector<pid_t> pids;

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <string>
+#include <type_traits>
 
 #include "pagetune/error.hpp"
 #include "runtime/launch.hpp"
 #include "tuner/numeric.hpp"
+#include "tuner/visibility.hpp"
 
 namespace pagetune {
 
@@ -26,56 +29,166 @@ class BenchProblem::Buffer {
 
 namespace {
 
+// The arrays of a problem other than tables, in host memory, and what they say of the pages.
+struct Inputs {
+  std::vector<int> lens, windows, mask_offset;
+  std::vector<float> sinks, slopes;
+  std::vector<unsigned char> tree;
+  pt_decode_params params{};  // the arrays above; no memory of pages, q or out
+
+  struct Row {                // of the table
+    std::vector<int> slots;   // that it lists
+    int pages = 0;            // slots up to the last
+  };
+  std::vector<Row> rows;
+  int64_t seen_tokens = 0;    // over KV heads
+};
+
+int pages_of(int len, int page_size) { return static_cast<int>((int64_t{len} + page_size - 1) / page_size); }
+
+void fill_features(const AttentionSpec& spec, const BenchFeatures& features, Inputs& in) {
+  const auto batch = in.lens.size();
+  pt_decode_params& p = in.params;
+  Random random(0xFEA7);
+  if (spec.window) {
+    in.windows = features.windows;
+    if (in.windows.empty())
+      for (int h = spec.kv_heads; h > 0; --h) in.windows.push_back(h % 2 == 1 ? 1024 : 0);
+    if (in.windows.size() != static_cast<size_t>(spec.kv_heads))
+      throw Error(ErrorCode::invalid_argument, std::to_string(in.windows.size()) + " windows for " + std::to_string(spec.kv_heads) + " KV heads: a bench with windows needs one for each");
+    p.window = in.windows.data();
+  }
+  if (spec.chunk) p.chunk = features.chunk;
+  if (spec.sink_tokens) p.sink_tokens = features.sink_tokens;
+  if (spec.soft_cap) p.soft_cap = 30;
+  if (spec.sinks) {
+    for (int h = 0; h < spec.q_heads; ++h) in.sinks.push_back(static_cast<float>(random.uniform(-1, 3)));
+    p.sinks = in.sinks.data();
+  }
+  if (spec.alibi) {
+    for (int h = 1; h <= spec.q_heads; ++h) in.slopes.push_back(static_cast<float>(std::exp2(-8.0 * h / spec.q_heads)));
+    p.alibi_slopes = in.slopes.data();
+  }
+  if (spec.mask == MaskKind::tree) {
+    p.tree_mask_size = spec.q_len;
+    for (size_t i = 0; i < batch * static_cast<size_t>(spec.q_len * spec.q_len); ++i) in.tree.push_back(random.below(3) == 0 ? 1 : 0);
+    p.tree_mask = in.tree.data();
+  }
+  if (spec.mask == MaskKind::offset) {
+    for (const int len : in.lens)
+      for (int i = 0; i < spec.q_len; ++i) in.mask_offset.insert(in.mask_offset.end(), {0, len});
+    p.mask_offset = in.mask_offset.data();
+  }
+  if (spec.block_sparse) {
+    SparseBlocks blocks = features.blocks;
+    if (blocks.block_size == 0) blocks = {.block_size = spec.page_size * std::max(1, 64 / spec.page_size), .vert_stride = 8, .local_blocks = 16, .head_step = 1};
+    p.sparse_block_size = blocks.block_size;
+    p.sparse_vert_stride = blocks.vert_stride;
+    p.sparse_local_blocks = blocks.local_blocks;
+    p.sparse_head_step = blocks.head_step;
+    p.sparse_head_offset = blocks.head_offset;
+    p.sparse_kv_head_offset = blocks.kv_head_offset;
+  }
+}
+
+// By reference: the parameters point into it.
+void fill_inputs(const AttentionSpec& spec, const std::vector<int>& lens, const BenchFeatures& features, Inputs& in) {
+  if (lens.empty()) throw Error(ErrorCode::invalid_argument, "a bench problem needs at least one sequence");
+  in.lens = lens;
+  in.params.struct_size = sizeof(pt_decode_params);
+  in.params.version = PT_PARAMS_VERSION;
+  in.params.seq_lens = in.lens.data();
+  in.params.batch = static_cast<int>(lens.size());
+  in.params.max_len = std::max(1, *std::max_element(lens.begin(), lens.end()));
+  fill_features(spec, features, in);
+  set_contiguous_strides(spec, std::max(1, pages_of(in.params.max_len, spec.page_size)), in.params);
+
+  // Sequences of one length see the same but for the tree, which is too small to matter.
+  struct Seen {
+    std::vector<int> slots;
+    int64_t tokens = 0;
+  };
+  std::map<std::pair<int, int>, Seen> seen_by;
+  for (int b = 0; b < in.params.batch; ++b) {
+    const int len = lens[static_cast<size_t>(b)];
+    for (int h = 0; h < spec.kv_heads; ++h) {
+      const auto [at, is_new] = seen_by.try_emplace({len, has_masks(spec) ? h : 0});
+      Seen& seen = at->second;
+      if (is_new) {
+        const Visibility visibility(spec, in.params, read_host, b, h);
+        for (int slot = 0; slot < pages_of(len, spec.page_size); ++slot) {
+          int64_t tokens = 0;
+          const int64_t first = int64_t{slot} * spec.page_size, end = std::min<int64_t>(first + spec.page_size, len);
+          if (has_masks(spec)) {
+            for (int64_t key = first; key < end; ++key) tokens += visibility.needs(key, key + 1) ? 1 : 0;
+          } else {
+            tokens = end - first;
+          }
+          if (tokens > 0) seen.slots.push_back(slot);
+          seen.tokens += tokens;
+        }
+      }
+      in.seen_tokens += seen.tokens;
+      if (spec.headwise) in.rows.push_back({seen.slots, pages_of(len, spec.page_size)});
+    }
+    if (spec.headwise) continue;
+    Inputs::Row row{{}, pages_of(len, spec.page_size)};
+    row.slots.resize(static_cast<size_t>(row.pages));
+    std::iota(row.slots.begin(), row.slots.end(), 0);
+    in.rows.push_back(std::move(row));
+  }
+}
+
 struct Sizes {
-  int64_t pages_per_set = 0;
-  int width = 1;
+  int64_t pages_per_set = 0;  // ids
   size_t k_bytes_per_set, v_bytes_per_set, table_bytes_per_set;
-  size_t q_bytes, lens_bytes, lse_bytes, workspace;
-  size_t fixed() const { return 2 * q_bytes + lens_bytes + lse_bytes + workspace; }
+  size_t chain_bytes, lens_bytes, lse_bytes, workspace;
+  size_t fixed() const { return 2 * chain_bytes + lens_bytes + lse_bytes + workspace; }
   size_t per_set() const { return k_bytes_per_set + v_bytes_per_set + table_bytes_per_set; }
 };
 
-Sizes sizes_of(const AttentionSpec& spec, const std::vector<int>& lens, const std::vector<LaunchPlan>& plans) {
-  if (spec.head_dim_k != spec.head_dim_v || spec.q_dtype != spec.out_dtype) {
-    throw Error(ErrorCode::unsupported, "a dependent chain of launches needs an output that can serve as the next q: equal head dims and dtypes");
-  }
-  if (lens.empty()) throw Error(ErrorCode::invalid_argument, "a bench problem needs at least one sequence");
+Sizes sizes_of(const AttentionSpec& spec, const Inputs& in, const std::vector<LaunchPlan>& plans) {
+  if (bits_of(spec.out_dtype) > bits_of(spec.q_dtype))
+    throw Error(ErrorCode::unsupported, std::string("a dependent chain of launches needs an output that can serve as the next q: ") + name_of(spec.out_dtype) + " cannot be read as " + name_of(spec.q_dtype));
   Sizes sizes{};
-  for (int len : lens) {
-    const int pages = (len + spec.page_size - 1) / spec.page_size;
-    sizes.pages_per_set += pages;
-    sizes.width = std::max(sizes.width, pages);
-  }
-  const size_t page_rows = static_cast<size_t>(spec.page_size) * spec.kv_heads;
-  const size_t element = bits_of(spec.kv_dtype) / 8;
-  sizes.k_bytes_per_set = static_cast<size_t>(sizes.pages_per_set) * page_rows * spec.head_dim_k * element;
-  sizes.v_bytes_per_set = static_cast<size_t>(sizes.pages_per_set) * page_rows * spec.head_dim_v * element;
-  sizes.table_bytes_per_set = lens.size() * static_cast<size_t>(sizes.width) * sizeof(int);
-  sizes.q_bytes = lens.size() * static_cast<size_t>(spec.q_heads) * spec.head_dim_k * (bits_of(spec.q_dtype) / 8);
-  sizes.lens_bytes = lens.size() * sizeof(int);
-  sizes.lse_bytes = spec.lse ? lens.size() * static_cast<size_t>(spec.q_heads) * sizeof(float) : 0;
-  for (const LaunchPlan& plan : plans) sizes.workspace = std::max(sizes.workspace, workspace_bytes(spec, static_cast<int64_t>(lens.size()), plan));
+  const bool flat = spec.headwise && spec.address_map == AddressMap::flat;
+  std::vector<int64_t> of_head(static_cast<size_t>(spec.headwise && !flat ? spec.kv_heads : 1), 0);
+  for (size_t row = 0; row < in.rows.size(); ++row) of_head[row % of_head.size()] += static_cast<int64_t>(in.rows[row].slots.size());
+  sizes.pages_per_set = *std::max_element(of_head.begin(), of_head.end());
+  const size_t page_rows = static_cast<size_t>(spec.page_size) * static_cast<size_t>(flat ? 1 : spec.kv_heads);
+  const size_t element = static_cast<size_t>(bits_of(spec.kv_dtype) / 8);
+  sizes.k_bytes_per_set = static_cast<size_t>(sizes.pages_per_set) * page_rows * static_cast<size_t>(spec.head_dim_k) * element;
+  sizes.v_bytes_per_set = static_cast<size_t>(sizes.pages_per_set) * page_rows * static_cast<size_t>(spec.head_dim_v) * element;
+  sizes.table_bytes_per_set = in.rows.size() * static_cast<size_t>(in.params.block_table_width) * sizeof(int);
+  const size_t heads = in.lens.size() * static_cast<size_t>(spec.q_len) * static_cast<size_t>(spec.q_heads);
+  sizes.chain_bytes = heads * static_cast<size_t>(std::max(spec.head_dim_k * (bits_of(spec.q_dtype) / 8), spec.head_dim_v * (bits_of(spec.out_dtype) / 8)));
+  sizes.lens_bytes = in.lens.size() * sizeof(int);
+  sizes.lse_bytes = spec.lse ? heads * sizeof(float) : 0;
+  for (const LaunchPlan& plan : plans) sizes.workspace = std::max(sizes.workspace, workspace_bytes(spec, static_cast<int64_t>(in.lens.size()), plan));
   return sizes;
 }
 
 }  // namespace
 
-size_t BenchProblem::bytes_needed(const AttentionSpec& spec, const std::vector<int>& lens, const std::vector<LaunchPlan>& plans) {
-  const Sizes sizes = sizes_of(spec, lens, plans);
+size_t BenchProblem::bytes_needed(const AttentionSpec& spec, const std::vector<int>& lens, const std::vector<LaunchPlan>& plans, const BenchFeatures& features) {
+  Inputs in;
+  fill_inputs(spec, lens, features, in);
+  const Sizes sizes = sizes_of(spec, in, plans);
   return sizes.fixed() + sizes.per_set();
 }
 
 BenchProblem::BenchProblem(Device& device, const AttentionSpec& spec, const std::vector<int>& lens, const BenchOptions& options)
     : device_(device), spec_(spec), options_(options), lens_(lens) {
-  const Sizes sizes = sizes_of(spec_, lens_, options_.plans);
+  Inputs in;
+  fill_inputs(spec_, lens_, options_.features, in);
+  const Sizes sizes = sizes_of(spec_, in, options_.plans);
   const size_t limit = options_.memory_limit > 0 ? options_.memory_limit : device_.free_bytes() / 10 * 9;
   if (sizes.fixed() + sizes.per_set() > limit) {
     throw Error(ErrorCode::invalid_argument, "a problem of " + std::to_string(lens_.size()) + " sequences needs " +
                                                  std::to_string(sizes.fixed() + sizes.per_set()) + " bytes on " + device_.id() + "; " +
                                                  std::to_string(limit) + " are allowed: take a smaller batch or length");
   }
-  const int64_t total = std::accumulate(lens_.begin(), lens_.end(), int64_t{0});
-  kv_bytes_ = pagetune::kv_bytes(spec_, total);
+  kv_bytes_ = pagetune::kv_bytes(spec_, in.seen_tokens) / spec_.kv_heads;
   constexpr int64_t kLeastRotation = int64_t{64} << 20;
   const int64_t rotation = options_.rotation_bytes > 0 ? options_.rotation_bytes : std::max<int64_t>(4LL * device_.environment().l2_bytes, kLeastRotation);
   const int64_t wanted = kv_bytes_ > 0 ? (rotation + kv_bytes_ - 1) / kv_bytes_ : 1;
@@ -88,47 +201,55 @@ BenchProblem::BenchProblem(Device& device, const AttentionSpec& spec, const std:
   v_ = make(sets * sizes.v_bytes_per_set);
   device_.fill_random(k_->data(), sets * sizes.k_bytes_per_set, spec_.kv_dtype, options_.seed);
   device_.fill_random(v_->data(), sets * sizes.v_bytes_per_set, spec_.kv_dtype, options_.seed + 1);
+  chain_bytes_ = sizes.chain_bytes;
   for (auto& q : q_) {
-    q = make(sizes.q_bytes);
-    device_.fill_random(q->data(), sizes.q_bytes, spec_.q_dtype, options_.seed + 2);
+    q = make(chain_bytes_);
+    device_.fill_random(q->data(), chain_bytes_, spec_.q_dtype, options_.seed + 2);
   }
 
-  const int64_t num_pages = sizes.pages_per_set * sets_;
-  std::vector<int> ids(static_cast<size_t>(num_pages));
-  std::iota(ids.begin(), ids.end(), 0);
+  // Each head of a slot table has a heap of its own.
+  const int64_t num_pages = std::max<int64_t>(1, sizes.pages_per_set * sets_);
+  const size_t heaps = spec_.headwise && spec_.address_map == AddressMap::slot ? static_cast<size_t>(spec_.kv_heads) : 1;
   Random random(options_.seed);
-  for (size_t i = ids.size(); i > 1; --i) std::swap(ids[i - 1], ids[static_cast<size_t>(random.below(static_cast<int>(i)))]);
-  std::vector<int> table(sets * lens_.size() * static_cast<size_t>(sizes.width), -1);
-  size_t next = 0;
-  for (size_t set = 0; set < sets; ++set) {
-    for (size_t b = 0; b < lens_.size(); ++b) {
-      const int pages = (lens_[b] + spec_.page_size - 1) / spec_.page_size;
-      for (int slot = 0; slot < pages; ++slot) table[(set * lens_.size() + b) * static_cast<size_t>(sizes.width) + static_cast<size_t>(slot)] = ids[next++];
-    }
+  std::vector<std::vector<int>> ids(heaps, std::vector<int>(static_cast<size_t>(num_pages)));
+  for (std::vector<int>& heap : ids) {
+    std::iota(heap.begin(), heap.end(), 0);
+    for (size_t i = heap.size(); i > 1; --i) std::swap(heap[i - 1], heap[static_cast<size_t>(random.below(static_cast<int>(i)))]);
   }
+  const auto width = static_cast<size_t>(in.params.block_table_width);
+  std::vector<int> table(sets * in.rows.size() * width, -1);
+  std::vector<size_t> next(heaps, 0);
+  for (size_t set = 0; set < sets; ++set)
+    for (size_t row = 0; row < in.rows.size(); ++row)
+      for (const int slot : in.rows[row].slots) table[(set * in.rows.size() + row) * width + static_cast<size_t>(slot)] = ids[row % heaps][next[row % heaps]++];
   tables_ = make(table.size() * sizeof(int));
   device_.upload(tables_->data(), table.data(), table.size() * sizeof(int));
-  lens_on_device_ = make(sizes.lens_bytes);
-  device_.upload(lens_on_device_->data(), lens_.data(), sizes.lens_bytes);
+  table_rows_ = static_cast<int64_t>(in.rows.size());
   if (spec_.lse) lse_ = make(sizes.lse_bytes);
   workspace_ = make(sizes.workspace);
 
-  params_ = pt_decode_params{};
-  params_.struct_size = sizeof(pt_decode_params);
-  params_.version = PT_PARAMS_VERSION;
+  params_ = in.params;
+  const auto give = [&](auto& pointer, const auto& values) {
+    if (values.empty()) return;
+    const size_t bytes = values.size() * sizeof(values[0]);
+    arrays_.push_back(make(bytes));
+    device_.upload(arrays_.back()->data(), values.data(), bytes);
+    pointer = static_cast<std::remove_reference_t<decltype(pointer)>>(arrays_.back()->data());
+  };
+  give(params_.seq_lens, in.lens);
+  give(params_.window, in.windows);
+  give(params_.sinks, in.sinks);
+  give(params_.alibi_slopes, in.slopes);
+  give(params_.tree_mask, in.tree);
+  give(params_.mask_offset, in.mask_offset);
+  params_.flags = options_.flags;
   params_.k_cache = k_->data();
   params_.v_cache = v_->data();
   params_.lse = lse_ ? static_cast<float*>(lse_->data()) : nullptr;
-  params_.seq_lens = static_cast<const int*>(lens_on_device_->data());
   params_.workspace = sizes.workspace > 0 ? workspace_->data() : nullptr;
   params_.workspace_bytes = static_cast<long long>(sizes.workspace);
-  params_.block_table_stride = params_.block_table_width = sizes.width;
-  params_.batch = static_cast<int>(lens_.size());
-  params_.max_len = std::max(1, *std::max_element(lens_.begin(), lens_.end()));
-  params_.total_len = total;
+  params_.total_len = std::accumulate(lens_.begin(), lens_.end(), int64_t{0});
   params_.num_pages = static_cast<int>(num_pages);
-  params_.flags = options_.flags;
-  set_contiguous_strides(spec_, sizes.width, params_);
 }
 
 BenchProblem::~BenchProblem() = default;
@@ -136,7 +257,7 @@ BenchProblem::~BenchProblem() = default;
 pt_decode_params BenchProblem::params(int launch) const {
   pt_decode_params params = params_;
   const int64_t set = launch % sets_;
-  params.block_tables = static_cast<const int*>(tables_->data()) + set * params.batch * params.block_table_stride;
+  params.block_tables = static_cast<const int*>(tables_->data()) + set * table_rows_ * params.block_table_stride;
   params.q = q_[launch % 2]->data();
   params.out = q_[(launch + 1) % 2]->data();
   return params;
@@ -147,16 +268,16 @@ void BenchProblem::enqueue(const Module& module, LaunchPlan plan, int launches, 
 }
 
 Check BenchProblem::check(const Module& module, LaunchPlan plan, int groups) const {
-  const size_t rows = lens_.size() * static_cast<size_t>(spec_.q_heads);
-  const size_t q_bytes = rows * spec_.head_dim_k * (bits_of(spec_.q_dtype) / 8);
+  const size_t rows = lens_.size() * static_cast<size_t>(spec_.q_len) * static_cast<size_t>(spec_.q_heads);
+  const size_t out_bytes = rows * static_cast<size_t>(spec_.head_dim_v * (bits_of(spec_.out_dtype) / 8));
   constexpr int kLast = 2;
-  device_.fill_random(q_[0]->data(), q_bytes, spec_.q_dtype, options_.seed + 3);
+  device_.fill_random(q_[0]->data(), chain_bytes_, spec_.q_dtype, options_.seed + 3);
   enqueue(module, plan, kLast, device_.stream());
   device_.synchronize();
   const pt_decode_params last = params(kLast);
-  std::vector<char> poison(q_bytes);
-  fill_poison(poison.data(), q_bytes);
-  device_.upload(last.out, poison.data(), q_bytes);
+  std::vector<char> poison(out_bytes);
+  fill_poison(poison.data(), out_bytes);
+  device_.upload(last.out, poison.data(), out_bytes);
   if (spec_.lse) {
     poison.resize(rows * sizeof(float));
     fill_poison(poison.data(), poison.size());
@@ -166,8 +287,8 @@ Check BenchProblem::check(const Module& module, LaunchPlan plan, int groups) con
   device_.synchronize();
 
   Outputs all;
-  all.out.resize(q_bytes);
-  device_.download(all.out.data(), last.out, q_bytes);
+  all.out.resize(out_bytes);
+  device_.download(all.out.data(), last.out, out_bytes);
   if (spec_.lse) {
     all.lse.resize(rows);
     device_.download(all.lse.data(), last.lse, rows * sizeof(float));
@@ -182,29 +303,31 @@ Check BenchProblem::check(const Module& module, LaunchPlan plan, int groups) con
     return result;
   }
 
-  // The sampled groups as an output of their own: one "sequence" of group_size heads each.
+  // The sampled groups as an output of their own: rows of group_size heads each.
   Random random(options_.seed + 4);
   AttentionSpec sampled_spec = spec_;
   sampled_spec.kv_heads = 1;
   sampled_spec.q_heads = spec_.group_size();
-  const size_t group = spec_.group_size();
-  const size_t out_bytes = group * spec_.head_dim_v * (bits_of(spec_.out_dtype) / 8);
+  const auto group = static_cast<size_t>(spec_.group_size()), q_len = static_cast<size_t>(spec_.q_len), dim = static_cast<size_t>(spec_.head_dim_v);
+  const size_t group_bytes = group * dim * static_cast<size_t>(bits_of(spec_.out_dtype) / 8);
   Outputs sampled;
   Reference expected;
   const ReadMemory read = [this](void* to, const void* from, size_t bytes) { device_.download(to, from, bytes); };
   for (int i = 0; i < groups; ++i) {
     const int sequence = i == 0 ? static_cast<int>(std::max_element(lens_.begin(), lens_.end()) - lens_.begin()) : random.below(params_.batch);
     const int kv_head = random.below(spec_.kv_heads);
-    const size_t row = static_cast<size_t>(sequence) * spec_.q_heads + kv_head * group;
-    expected.out.resize((i + 1) * group * spec_.head_dim_v);
-    expected.lse.resize((i + 1) * group);
-    reference_group(spec_, last, read, sequence, kv_head, expected.out.data() + i * group * spec_.head_dim_v, expected.lse.data() + i * group);
-    const size_t row_bytes = out_bytes / group;
-    sampled.out.insert(sampled.out.end(), all.out.begin() + static_cast<std::ptrdiff_t>(row * row_bytes),
-                       all.out.begin() + static_cast<std::ptrdiff_t>(row * row_bytes + out_bytes));
-    if (spec_.lse) sampled.lse.insert(sampled.lse.end(), all.lse.begin() + static_cast<std::ptrdiff_t>(row), all.lse.begin() + static_cast<std::ptrdiff_t>(row + group));
+    const size_t before = expected.lse.size();
+    expected.out.resize((before + q_len * group) * dim);
+    expected.lse.resize(before + q_len * group);
+    reference_group(spec_, last, read, sequence, kv_head, expected.out.data() + before * dim, expected.lse.data() + before);
+    for (size_t row = 0; row < q_len; ++row) {
+      const size_t at = (static_cast<size_t>(sequence) * q_len + row) * static_cast<size_t>(spec_.q_heads) + static_cast<size_t>(kv_head) * group;
+      const auto from = all.out.begin() + static_cast<std::ptrdiff_t>(at * group_bytes / group);
+      sampled.out.insert(sampled.out.end(), from, from + static_cast<std::ptrdiff_t>(group_bytes));
+      if (spec_.lse) sampled.lse.insert(sampled.lse.end(), all.lse.begin() + static_cast<std::ptrdiff_t>(at), all.lse.begin() + static_cast<std::ptrdiff_t>(at + group));
+    }
   }
-  return compare(sampled_spec, groups, sampled, expected);
+  return compare(sampled_spec, int64_t{groups} * spec_.q_len, sampled, expected);
 }
 
 }  // namespace pagetune

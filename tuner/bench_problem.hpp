@@ -10,16 +10,27 @@
 
 namespace pagetune {
 
+// Data of the spec's features; what is left out is typical: a soft cap of 30, a vertical stride of 8, ….
+struct BenchFeatures {
+  std::vector<int> windows;     // [kv_heads], 0: all; empty: 1024 for every second head, the last among them
+  int chunk = 8192;
+  int sink_tokens = 4;
+  SparseBlocks blocks;          // block_size 0: whole pages of at least 64 tokens, vert_stride 8, 16 local blocks, head_step 1
+};
+
 struct BenchOptions {
+  BenchFeatures features = {};
+  unsigned flags = 0;           // PT_LAUNCH_…, of every enqueued launch
   std::vector<LaunchPlan> plans = {LaunchPlan()};  // of the launches; they size the workspace
-  unsigned flags = 0;           // of every launch: PT_LAUNCH_…
   size_t memory_limit = 0;      // bytes for everything; 0: nine tenths of Device::free_bytes()
   int64_t rotation_bytes = 0;   // KV that consecutive launches touch before they come back to the same; 0: four times the L2, at least 64 MiB
   uint64_t seed = 1;
 };
 
 // Each launch reads KV pages of its own set, in random order, and its q is the output of the one before: nothing is found in the L2,
-// and no two launches overlap that could not in a model.
+// and no two launches overlap that could not in a model. Where q is larger than the output, its first part is the output; where their types
+// differ, its bits. Error unsupported for an output of wider elements than q: halves of floats are no query. Every sequence has q_len query
+// tokens. A head-wise table lists the pages that its head sees, and no memory is spent on others where ids are flat.
 class BenchProblem {
  public:
   // Error invalid_argument naming the bytes needed and allowed if not even one set fits; fewer sets than the rotation asks for are
@@ -30,10 +41,10 @@ class BenchProblem {
   BenchProblem& operator=(const BenchProblem&) = delete;
 
   // Bytes that a problem needs with one set.
-  static size_t bytes_needed(const AttentionSpec&, const std::vector<int>& lens, const std::vector<LaunchPlan>& plans);
+  static size_t bytes_needed(const AttentionSpec&, const std::vector<int>& lens, const std::vector<LaunchPlan>& plans, const BenchFeatures& = {});
 
   int sets() const { return sets_; }
-  int64_t kv_bytes() const { return kv_bytes_; }       // that one launch must read
+  int64_t kv_bytes() const { return kv_bytes_; }       // that one launch must read: of the tokens that some row of a head sees
   size_t memory_bytes() const { return memory_bytes_; }
 
   // The caller's part of the parameters of the i-th launch of a chain: table of set i mod sets(), q and out swap from launch to launch.
@@ -56,8 +67,11 @@ class BenchProblem {
   int sets_ = 0;
   int64_t kv_bytes_ = 0;
   size_t memory_bytes_ = 0;
+  int64_t table_rows_ = 0;  // of one set
   pt_decode_params params_;
-  std::unique_ptr<Buffer> k_, v_, q_[2], tables_, lens_on_device_, lse_, workspace_;
+  size_t chain_bytes_ = 0;  // of each of q_
+  std::unique_ptr<Buffer> k_, v_, q_[2], tables_, lse_, workspace_;
+  std::vector<std::unique_ptr<Buffer>> arrays_;
 };
 
 }  // namespace pagetune

@@ -30,7 +30,8 @@ std::vector<Measured> measure_decode(Device& device, Store& store, const DecodeC
                                      const MeasurePolicy& policy) {
   BenchOptions options;
   options.rotation_bytes = static_cast<int64_t>(policy.rotation_l2) * device.environment().l2_bytes;
-  options.flags = policy.flags();
+  options.features = cell.features;
+  options.flags = cell.flags | policy.flags();
   options.plans.clear();
   for (const KernelConfig& config : configs) options.plans.emplace_back(config, device.target());
   BenchProblem problem(device, cell.spec, lengths_of(cell), options);

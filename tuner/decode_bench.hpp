@@ -5,6 +5,7 @@
 
 #include "cache_db/store.hpp"
 #include "runtime/device.hpp"
+#include "tuner/bench_problem.hpp"
 #include "tuner/policy.hpp"
 
 namespace pagetune {
@@ -14,6 +15,8 @@ struct DecodeCell {
   int batch = 1;
   int len = 1;          // of the longest sequence
   bool ragged = false;
+  BenchFeatures features = {};  // of the spec: windows by KV head, …
+  unsigned flags = 0;           // PT_LAUNCH_…
 };
 
 // The lengths of a cell's sequences: all `len`, or, ragged, spread evenly on a log scale from len / 16 to len, in an order that is the same

@@ -64,17 +64,17 @@ DeviceProblem::DeviceProblem(Device& device, const HostProblem& host) : device_(
   k_ = std::make_unique<Memory>(device, &host.k_memory(), host.k_memory().size(), sparse);
   if (!host.one_cache()) v_ = std::make_unique<Memory>(device, &host.v_memory(), host.v_memory().size(), sparse);
   q_ = std::make_unique<Memory>(device, &host.q_memory(), host.q_memory().size(), sparse && host.shape().q_stride_seq != 0);
-  tables_ = std::make_unique<Memory>(device, &host.table_memory(), host.table_memory().size(), false);
-  lens_ = std::make_unique<Memory>(device, &host.length_memory(), host.length_memory().size(), false);
   out_ = std::make_unique<Memory>(device, nullptr, host.out_bytes(), sparse && host.shape().out_stride_seq != 0);
   params_.q = q_->data();
   params_.k_cache = k_->data();
   params_.v_cache = host.one_cache() ? k_->data() + host.v_offset_bytes() : v_->data();
-  params_.block_tables = reinterpret_cast<const int*>(tables_->data());
-  params_.seq_lens = reinterpret_cast<const int*>(lens_->data());
+  for (const HostProblem::InputArray& array : host.arrays()) {
+    arrays_.push_back(std::make_unique<Memory>(device, array.memory.get(), array.memory->size(), false));
+    array.bind(params_, arrays_.back()->data());
+  }
   params_.out = out_->data();
   if (spec.lse) {
-    lse_ = std::make_unique<Memory>(device, nullptr, static_cast<size_t>(params_.batch) * spec.q_heads * sizeof(float), false);
+    lse_ = std::make_unique<Memory>(device, nullptr, static_cast<size_t>(host.rows()) * static_cast<size_t>(spec.q_heads) * sizeof(float), false);
     params_.lse = reinterpret_cast<float*>(lse_->data());
   }
   if (!sparse) return;
@@ -83,9 +83,7 @@ DeviceProblem::DeviceProblem(Device& device, const HostProblem& host) : device_(
   const auto upload_tokens = [&](Memory& memory, int64_t base, int dim, long long page, long long token, long long head) {
     for (const HostProblem::UsedPage& used : host.used_pages()) {
       for (int t = 0; t < used.tokens; ++t) {
-        for (int h = 0; h < spec.kv_heads; ++h) {
-          memory.upload_range(base + (used.id * page + t * token + h * head) * kv_element, static_cast<size_t>(dim * kv_element));
-        }
+        memory.upload_range(base + (used.id * page + t * token + (host.flat() ? 0 : used.head * head)) * kv_element, static_cast<size_t>(dim * kv_element));
       }
     }
   };
@@ -93,23 +91,21 @@ DeviceProblem::DeviceProblem(Device& device, const HostProblem& host) : device_(
   upload_tokens(host.one_cache() ? *k_ : *v_, host.v_offset_bytes(), spec.head_dim_v, params_.v_stride_page, params_.v_stride_token,
                 params_.v_stride_head);
   const int64_t q_element = bits_of(spec.q_dtype) / 8;
-  for (int b = 0; b < params_.batch; ++b) {
-    q_->upload_range(b * params_.q_stride_seq * q_element, static_cast<size_t>(spec.q_heads) * spec.head_dim_k * q_element);
-  }
+  for (const int64_t row : host.owned_rows()) q_->upload_range(host.q_offset(row) * q_element, static_cast<size_t>(spec.q_heads) * static_cast<size_t>(spec.head_dim_k * q_element));
 }
 
 DeviceProblem::~DeviceProblem() = default;
 
+size_t DeviceProblem::row_bytes() const { return static_cast<size_t>(host_.spec().q_heads) * static_cast<size_t>(host_.spec().head_dim_v * (bits_of(host_.spec().out_dtype) / 8)); }
+int64_t DeviceProblem::out_byte(int64_t row) const { return host_.out_offset(row) * (bits_of(host_.spec().out_dtype) / 8); }
+
 void DeviceProblem::prepare(size_t bytes) {
-  const AttentionSpec& spec = host_.spec();
   if (out_->guarded() != nullptr) {
     out_->guarded()->poison();
   } else {
-    const size_t row = static_cast<size_t>(spec.q_heads) * spec.head_dim_v * (bits_of(spec.out_dtype) / 8);
-    std::vector<char> pattern(row);
-    fill_poison(pattern.data(), row);
-    const int64_t stride = params_.out_stride_seq * (bits_of(spec.out_dtype) / 8);
-    for (int b = 0; b < params_.batch; ++b) device_.upload(out_->data() + b * stride, pattern.data(), row);
+    std::vector<char> pattern(row_bytes());
+    fill_poison(pattern.data(), pattern.size());
+    for (int64_t row = 0; row < host_.rows(); ++row) device_.upload(out_->data() + out_byte(row), pattern.data(), pattern.size());
   }
   if (lse_) lse_->guarded()->poison();
   if (!workspace_ || workspace_->size() != bytes) {
@@ -123,6 +119,7 @@ void DeviceProblem::prepare(size_t bytes) {
 
 void DeviceProblem::run(const Module& module, LaunchPlan plan) {
   prepare(workspace_bytes(host_.spec(), params_.batch, plan));
+  check_params(host_.spec(), plan, params_);
   module.launch(complete(host_.spec(), plan, params_), device_.stream());
   device_.synchronize();
 }
@@ -140,35 +137,35 @@ void DeviceProblem::run(Kernel& kernel, Selection selection) {
 }
 
 Outputs DeviceProblem::outputs() const {
-  const AttentionSpec& spec = host_.spec();
-  const size_t row = static_cast<size_t>(spec.q_heads) * spec.head_dim_v * (bits_of(spec.out_dtype) / 8);
-  const int64_t stride = params_.out_stride_seq * (bits_of(spec.out_dtype) / 8);
+  const size_t bytes = row_bytes();
   Outputs outputs;
-  outputs.out.resize(row * static_cast<size_t>(params_.batch));
-  if (out_->guarded() != nullptr) {
-    const std::vector<char> all = out_->guarded()->download();
-    for (int b = 0; b < params_.batch; ++b) std::memcpy(outputs.out.data() + b * row, all.data() + b * stride, row);
-  } else {
-    for (int b = 0; b < params_.batch; ++b) device_.download(outputs.out.data() + b * row, out_->data() + b * stride, row);
+  outputs.out.resize(bytes * static_cast<size_t>(host_.rows()));
+  std::vector<char> all;
+  if (out_->guarded() != nullptr) all = out_->guarded()->download();
+  for (int64_t row = 0; row < host_.rows(); ++row) {
+    char* to = outputs.out.data() + static_cast<size_t>(row) * bytes;
+    if (out_->guarded() != nullptr) {
+      std::memcpy(to, all.data() + out_byte(row), bytes);
+    } else {
+      device_.download(to, out_->data() + out_byte(row), bytes);
+    }
   }
   if (lse_) {
-    const std::vector<char> all = lse_->guarded()->download();
+    all = lse_->guarded()->download();
     outputs.lse.resize(all.size() / sizeof(float));
-    std::memcpy(outputs.lse.data(), all.data(), all.size());
+    if (!all.empty()) std::memcpy(outputs.lse.data(), all.data(), all.size());
   }
   return outputs;
 }
 
 Check DeviceProblem::check(const Reference& reference) const {
-  const AttentionSpec& spec = host_.spec();
-  Check result = compare(spec, params_.batch, outputs(), reference);
+  Check result = compare(host_.spec(), host_.rows(), outputs(), reference);
   const auto fail = [&](const std::string& what) {
     if (result.ok) result.what = what;
     result.ok = false;
   };
-  const std::pair<const char*, const Memory*> inputs[] = {{"K cache", k_.get()},         {"V cache", v_.get()}, {"q", q_.get()},
-                                                          {"block table", tables_.get()}, {"lengths", lens_.get()}, {"out", out_.get()},
-                                                          {"LSE", lse_.get()}};
+  std::vector<std::pair<const char*, const Memory*>> inputs = {{"K cache", k_.get()}, {"V cache", v_.get()}, {"q", q_.get()}, {"out", out_.get()}, {"LSE", lse_.get()}};
+  for (size_t i = 0; i < arrays_.size(); ++i) inputs.emplace_back(host_.arrays()[i].name, arrays_[i].get());
   for (const auto& [name, memory] : inputs) {
     if (memory == nullptr) continue;
     const std::string damage = memory->damage();
@@ -176,17 +173,12 @@ Check DeviceProblem::check(const Reference& reference) const {
   }
   const std::string damage = workspace_->damage();
   if (!damage.empty()) fail("workspace: " + damage);
-  if (out_->guarded() != nullptr && host_.shape().out_stride_seq != 0) {
+  if (out_->guarded() != nullptr) {
     // The gaps between the rows of a strided output belong to someone else.
     const std::vector<char> all = out_->guarded()->download();
-    const size_t element = bits_of(spec.out_dtype) / 8;
-    const size_t row = static_cast<size_t>(spec.q_heads) * spec.head_dim_v * element;
-    const size_t stride = static_cast<size_t>(params_.out_stride_seq) * element;
-    for (int b = 0; b + 1 < params_.batch; ++b) {
-      const size_t at = b * stride + row;
-      if (first_difference_from_poison(all.data() + at, stride - row, GuardedBuffer::kGuardBytes + at) != stride - row) {
-        fail("out: the gap after row " + std::to_string(b) + " was written to");
-      }
+    for (int64_t row = 0; row + 1 < host_.rows(); ++row) {
+      const auto at = static_cast<size_t>(out_byte(row)) + row_bytes(), gap = static_cast<size_t>(out_byte(row + 1)) - at;
+      if (gap > 0 && first_difference_from_poison(all.data() + at, gap, GuardedBuffer::kGuardBytes + at) != gap) fail("out: the gap after row " + std::to_string(row) + " was written to");
     }
   }
   return result;

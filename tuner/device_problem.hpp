@@ -21,15 +21,16 @@ struct Check {
   std::string what;        // empty if ok; else what is wrong and where, one sentence
 };
 
-// What a launch left behind, as values: out [batch][q_heads][head_dim_v] without strides, lse [batch][q_heads] if the spec has it.
+// What a launch left behind, as values: out [row][q_heads][head_dim_v] without strides, lse [row][q_heads] if the spec has it.
 struct Outputs {
   std::vector<char> out;   // elements of the spec's out_dtype
   std::vector<float> lse;
   bool operator==(const Outputs& other) const;  // bit for bit
 };
 
-// Every element written, no NaN, empty rows exactly 0 and -inf, and within tolerance_of(out_dtype) as a whole and row by row.
-Check compare(const AttentionSpec&, int batch, const Outputs&, const Reference&);
+// Every element written, no NaN, empty rows exactly 0 and -inf (or their sink), and within the tolerance of the spec's types as a whole and
+// row by row. Rows whose reference is NaN must still be NaN.
+Check compare(const AttentionSpec&, int64_t rows, const Outputs&, const Reference&);
 
 class DeviceProblem {
  public:
@@ -39,6 +40,7 @@ class DeviceProblem {
 
   // Parameters for a launch; workspace of workspace_bytes().
   const pt_decode_params& params() const { return params_; }
+  void set_flags(unsigned flags) { params_.flags = flags; }  // PT_LAUNCH_…, of the launches from here on
 
   // Poisons outputs and a workspace of exactly the size asked for, launches and waits. Call outputs() and check() afterwards.
   void run(const Module&, LaunchPlan);
@@ -54,11 +56,14 @@ class DeviceProblem {
  private:
   class Memory;
   void prepare(size_t workspace_bytes);
+  size_t row_bytes() const;             // of out
+  int64_t out_byte(int64_t row) const;  // where it begins
 
   Device& device_;
   const HostProblem& host_;
   pt_decode_params params_;
-  std::unique_ptr<Memory> k_, v_, q_, tables_, lens_, out_, lse_;
+  std::unique_ptr<Memory> k_, v_, q_, out_, lse_;
+  std::vector<std::unique_ptr<Memory>> arrays_;  // as the host's
   std::unique_ptr<GuardedBuffer> workspace_;
 };
 

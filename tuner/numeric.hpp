@@ -35,6 +35,7 @@ struct Tolerance {
   double row_error;  // the same over one (sequence, head)
   double lse_abs;    // |lse - ref| <= lse_abs + lse_rel * |ref|
   double lse_rel;
+  double floor;      // of each element of out, where the row is not 0: what the type's range cuts off, for values of a few units
 };
 Tolerance tolerance_of(DType);
 

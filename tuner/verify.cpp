@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tuner/visibility.hpp"
+
 namespace pagetune {
 
 struct Verifier::Case {
@@ -10,6 +12,31 @@ struct Verifier::Case {
   Reference expected;
   DeviceProblem on_device;
 };
+
+namespace {
+
+// Lengths on both sides of every window's, chunk's and page's edge, pages outside recycled, and query tokens from none to all.
+ProblemShape edges_of_masks(const AttentionSpec& spec) {
+  constexpr int kWindows[] = {17, 0, 64, 1, 128};
+  ProblemShape shape{.spec = spec, .seed = 0x5EED3, .unseen = Unseen::recycled};
+  for (const int edge : {17, 32, 64, 81, 128, 145}) shape.lens.insert(shape.lens.end(), {edge - 1, edge, edge + 1});
+  shape.lens.insert(shape.lens.end(), {300, 0, 1, 257});
+  if (spec.window)
+    for (int h = 0; h < spec.kv_heads; ++h) shape.windows.push_back(kWindows[h % 5]);
+  if (spec.chunk) shape.chunk = 64;
+  if (spec.headwise)
+    for (size_t b = 0; b < shape.lens.size(); ++b)
+      for (int h = 0; h < spec.kv_heads; ++h) shape.head_lens.push_back(shape.lens[(b + static_cast<size_t>(h) * 5) % shape.lens.size()]);
+  if (spec.headwise) shape.lens.clear();  // the longest of each sequence's heads
+  if (spec.q_len > 1) {
+    const int tokens[] = {spec.q_len, 1, spec.q_len - 1, 0, spec.q_len / 2 + 1};
+    const size_t batch = spec.headwise ? shape.head_lens.size() / static_cast<size_t>(spec.kv_heads) : shape.lens.size();
+    for (size_t b = 0; b < batch; ++b) shape.q_lens.push_back(tokens[b % 5]);
+  }
+  return shape;
+}
+
+}  // namespace
 
 Verifier::Verifier(Device& device, const AttentionSpec& spec) {
   // Around every power of two that a tile, a warp's unit or a page can be, each side by one; a padding row at either end.
@@ -24,10 +51,11 @@ Verifier::Verifier(Device& device, const AttentionSpec& spec) {
   // Strides that no dense array has, and holes in the table; lengths of an even share that ends within a tile.
   ProblemShape holes{.spec = spec, .lens = {333, 5, 0, 700}, .placement = Placement::padded, .seed = 0x5EED2};
   holes.absent = spec.checked ? 0 : 0.25;
-  const int64_t row = int64_t{spec.q_heads + 2 * spec.kv_heads} * spec.head_dim_k;  // q as a slice of a fused QKV projection
-  holes.q_stride_seq = row;
-  holes.out_stride_seq = int64_t{spec.q_heads} * spec.head_dim_v + 64;
+  holes.q_stride_token = int64_t{spec.q_heads + 2 * spec.kv_heads} * spec.head_dim_k;  // q as a slice of a fused QKV projection
+  holes.out_stride_token = int64_t{spec.q_heads} * spec.head_dim_v + 64;
   cases_.push_back(std::make_unique<Case>(device, std::move(holes)));
+
+  if (has_masks(spec) || spec.headwise || spec.q_len > 1) cases_.push_back(std::make_unique<Case>(device, edges_of_masks(spec)));
 }
 
 Verifier::~Verifier() = default;

@@ -13,12 +13,12 @@
 namespace pagetune {
 namespace {
 
-constexpr int kHeadsPerCta = 16;           // rows of one MMA tile: BLOCK_SHAPE_Q of decode
 constexpr int kBatchInvariantSplits = 8;   // fills a GPU at batch 2 with 8 KV heads, and costs a large batch little
 
-// H200, 2026-11-29, 32/8 heads, 128 dims: what a split must take off the longest CTA to pay for the merge launch. Batch 8 x 1024 (two
-// splits take off 256 KiB) is faster in one pass, 15.4 against 19.9 us; batch 1 x 1024 (eight take off 448 KiB) is faster split.
-constexpr int64_t kBytesThatPayForAMerge = 320 * 1024;
+// H200, 2026-11-29, 32/8 heads, 128 dims, dependent launches: a sequence of 1024 tokens takes 4.6 us in clusters of 8 and 5.3 as an even share, eight of them
+// 12.4 in clusters of 2 and 13.6; of 8192 tokens the clusters' fixed parts lose to the even share, 15.8 against 14.6.
+constexpr int kLongestForClusters = 2048;
+constexpr int kWidestCluster = 8;  // the portable size; 16 takes longer to meet than it saves, 6.4 against 4.6 us
 
 const std::vector<int>& allowed(const Family& family, const std::string& name) { return family.tuning_params.at(name); }
 
@@ -28,27 +28,37 @@ KernelConfig with_splits(KernelConfig config, int splits) {
   return config;
 }
 
-// Where CTAs share a multiprocessor, 4 warps: two CTAs then fit. A CTA that has one to itself (splits are made so, and a small batch in one
-// pass is) takes 8, since only its own warps keep bytes in flight. H200, batch 1 x 8192: 16.6 us with 8 warps and 16 splits, 21.4 with 4
-// and 48; batch 8 x 1024 in one pass: 15.4 us with 8 warps, 19.6 with 4.
-KernelConfig cuda_shape(const AttentionSpec& spec, const Target& target, int variant, bool alone) {
-  const ConfigSpace& space = ConfigSpace::builtin();
-  // Bytes in flight matter, not stages: a stage more where rows are short or, in one pass, nothing else waits for the memory.
-  const int wide = variant == 2 ? 64 : 128;
-  const int most_stages = spec.head_dim_k <= wide ? 3 : 2;
-  const int splits = variant == 2 ? 2 : 1;
+struct Shape {
+  int loader, warps, tile, stages;
+};
+
+// A producer warp with boxes of 32 tokens keeps 64 KiB in flight with 4 warps, and two such CTAs fit a multiprocessor: 64 x 8192 of pages of 64 in 490 us
+// (16 tokens and cp.async: 508; the read floor is 472). Shapes that fit less memory or larger head dims follow.
+constexpr Shape kStreaming[] = {{2, 4, 32, 4}, {2, 4, 16, 8}, {2, 4, 16, 4}, {0, 4, 16, 3}, {0, 4, 16, 2}, {0, 2, 16, 2}, {0, 1, 16, 2}};
+// Where a CTA has its multiprocessor to itself and little to read, only its own warps keep bytes in flight, and the wait for a producer's first box counts:
+// 8 x 1024 in clusters takes 12.4 us with 8 warps of their own, 12.9 with a producer and 4.
+constexpr Shape kShort[] = {{0, 8, 16, 3}, {0, 8, 16, 2}, {0, 4, 16, 3}, {0, 4, 16, 2}, {0, 2, 16, 2}, {0, 1, 16, 2}};
+// One sequence of 1024 tokens in a cluster of 8: 4.6 us with 4 warps, 6.1 with 8, which then have one unit each.
+constexpr Shape kShortest[] = {{0, 4, 16, 3}, {0, 4, 16, 2}, {0, 2, 16, 2}, {0, 1, 16, 2}};
+
+// The first shape that the space admits with a schedule.
+template <size_t kCount>
+KernelConfig cuda_shape(const AttentionSpec& spec, const Target& target, const Shape (&shapes)[kCount], KernelConfig schedule) {
   std::string reason;
-  for (int warps : {8, 4, 2, 1}) {
-    if (warps == 8 && !alone) continue;
-    for (int stages = most_stages; stages >= 2; --stages) {
-      KernelConfig config({{"VARIANT", variant}, {"NUM_SPLITS", splits}, {"CTA_QUARTERS", 0}, {"MERGE", variant == 2}, {"LOADER", target.compute_capability >= 90}, {"NUM_WARPS", warps},
-                           {"TILE_KV", 16}, {"NUM_STAGES", stages}});
-      reason = space.refusal(spec, config, target);
-      if (reason.empty()) return config;
-    }
+  for (const Shape& shape : shapes) {
+    schedule.set("LOADER", shape.loader);
+    schedule.set("NUM_WARPS", shape.warps);
+    schedule.set("TILE_KV", shape.tile);
+    schedule.set("NUM_STAGES", shape.stages);
+    reason = ConfigSpace::builtin().refusal(spec, schedule, target);
+    if (reason.empty()) return schedule;
   }
   throw Error(ErrorCode::unsupported, reason);
 }
+
+KernelConfig one_pass() { return KernelConfig({{"VARIANT", 1}, {"NUM_SPLITS", 1}, {"CTA_QUARTERS", 0}, {"MERGE", 0}}); }
+KernelConfig fixed_partition(int splits, int merge) { return KernelConfig({{"VARIANT", 2}, {"NUM_SPLITS", splits}, {"CTA_QUARTERS", 0}, {"MERGE", merge}}); }
+KernelConfig even_share(int quarters) { return KernelConfig({{"VARIANT", 2}, {"NUM_SPLITS", 1}, {"CTA_QUARTERS", quarters}, {"MERGE", 1}}); }
 
 KernelConfig cpu_shape(const AttentionSpec& spec, const Target& target) {
   const Family& family = ConfigSpace::builtin().family(spec.kind, target.backend);
@@ -72,20 +82,36 @@ std::vector<int> sorted_splits(const AttentionSpec& spec, const Target& target) 
   return splits;
 }
 
-// The most splits that still run all at once, one CTA a multiprocessor.
+// Short contexts of a small batch meet in clusters; else all tiles are shared evenly, which holds for ragged batches and windows too.
 KernelConfig cuda_config(const AttentionSpec& spec, const Target& target, Bucket bucket) {
-  const int64_t head_tiles = (spec.group_size() + kHeadsPerCta - 1) / kHeadsPerCta;
-  const int64_t ctas = int64_t{bucket.batch()} * spec.kv_heads * head_tiles;
-  const int64_t cta_bytes = kv_bytes(spec, bucket.len()) / spec.kv_heads;
-  const KernelConfig one_pass = cuda_shape(spec, target, 1, ctas <= target.processors), split = cuda_shape(spec, target, 2, true);
-  KernelConfig best = one_pass;
-  for (int count : sorted_splits(spec, target)) {
-    if (count < 2) continue;
-    if (ctas * count > target.processors) break;
-    const KernelConfig config = with_splits(split, count);
-    if (ConfigSpace::builtin().refusal(spec, config, target, bucket).empty() && cta_bytes - cta_bytes / count >= kBytesThatPayForAMerge) best = config;
+  const ConfigSpace& space = ConfigSpace::builtin();
+  const int64_t row_tiles = (spec.rows() + 15) / 16;  // query rows of a KV head, 16 to a CTA
+  const int64_t ctas = int64_t{bucket.batch()} * spec.kv_heads * row_tiles;
+  if (bucket.len() <= kLongestForClusters) {
+    for (int splits = kWidestCluster; splits >= 2; splits /= 2) {
+      if (ctas * splits > target.processors) continue;
+      for (const bool shortest : {splits > 4, true}) {  // 8 warps need tiles of their own
+        KernelConfig schedule = fixed_partition(splits, 2);
+        schedule.set("LOADER", 0);
+        try {
+          const KernelConfig config = shortest ? cuda_shape(spec, target, kShortest, schedule) : cuda_shape(spec, target, kShort, schedule);
+          if (space.refusal(spec, config, target, bucket).empty()) return config;
+        } catch (const Error&) {
+          break;  // no clusters on this target
+        }
+      }
+    }
   }
-  return best;
+  const int tile_tokens = cuda_shape(spec, target, kStreaming, even_share(4)).at("NUM_WARPS") * cuda_shape(spec, target, kStreaming, even_share(4)).at("TILE_KV");
+  const int64_t tiles = ctas * ((bucket.len() + tile_tokens - 1) / tile_tokens);
+  // Two CTAs a multiprocessor where each then still has a stretch of tiles; a single sequence wants few partial results.
+  constexpr int kTilesOfAStretch = 16;
+  for (const int quarters : {8, 4, 2, 1}) {
+    if (quarters == 8 && tiles < int64_t{kTilesOfAStretch} * target.processors) continue;
+    const KernelConfig config = cuda_shape(spec, target, kStreaming, even_share(quarters));
+    if (space.refusal(spec, config, target, bucket).empty()) return config;
+  }
+  return cuda_shape(spec, target, kStreaming, one_pass());
 }
 
 // Two pieces for each thread, so that one slow thread does not hold up the whole call.
@@ -105,13 +131,14 @@ KernelConfig cpu_config(const AttentionSpec& spec, const Target& target, Bucket 
 
 KernelConfig default_shape(const AttentionSpec& spec, const Target& target) {
   require_support(spec, target);
-  return target.backend == Backend::cuda ? cuda_shape(spec, target, 1, false) : cpu_shape(spec, target);
+  return target.backend == Backend::cuda ? cuda_shape(spec, target, kStreaming, one_pass()) : cpu_shape(spec, target);
 }
 
 KernelConfig default_config(const AttentionSpec& spec, const Target& target, Bucket bucket) {
   require_support(spec, target);
   const bool cuda = target.backend == Backend::cuda;
-  if (spec.batch_invariant) return with_splits(cuda ? cuda_shape(spec, target, 2, true) : cpu_shape(spec, target), kBatchInvariantSplits);
+  if (spec.batch_invariant)
+    return cuda ? cuda_shape(spec, target, kStreaming, fixed_partition(kBatchInvariantSplits, 1)) : with_splits(cpu_shape(spec, target), kBatchInvariantSplits);
   return cuda ? cuda_config(spec, target, bucket) : cpu_config(spec, target, bucket);
 }
 

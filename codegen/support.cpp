@@ -24,27 +24,7 @@ std::string heads_refusal(const AttentionSpec& spec) {
   return "";
 }
 
-std::string cuda_feature_refusal(const AttentionSpec& spec, const std::string& where) {
-  if (spec.head_dim_k != spec.head_dim_v) {
-    return fmt::format("head_dim_v {} beside head_dim_k {} is not implemented yet; both must be equal", spec.head_dim_v, spec.head_dim_k);
-  }
-  const std::pair<const char*, bool> absent[] = {
-      {"window", spec.window},     {"chunk", spec.chunk}, {"sink_tokens", spec.sink_tokens}, {"sinks", spec.sinks},
-      {"soft_cap", spec.soft_cap}, {"alibi", spec.alibi}, {"headwise", spec.headwise},       {"block_sparse", spec.block_sparse},
-  };
-  for (const auto& [name, on] : absent) {
-    if (on) return fmt::format("{} is true, which is not implemented for {} yet; it must be false", name, where);
-  }
-  if (spec.q_len != 1) return fmt::format("q_len {} is not implemented for {} yet; it must be 1", spec.q_len, where);
-  if (spec.mask != MaskKind::none) return fmt::format("mask {} is not implemented for {} yet; it must be none", name_of(spec.mask), where);
-  if (spec.address_map != AddressMap::slot) {
-    return fmt::format("address_map {} has a meaning only for head-wise tables, which are not implemented for {} yet; it must be slot",
-                       name_of(spec.address_map), where);
-  }
-  return "";
-}
-
-std::string cpu_feature_refusal(const AttentionSpec& spec, const Family& family, const std::string& where) {
+std::string feature_refusal(const AttentionSpec& spec, const Family& family, const std::string& where) {
   constexpr int kMaxTokens = 16;
   if (spec.q_len < 1 || spec.q_len > kMaxTokens) return fmt::format("q_len {} is not implemented for {}; allowed: 1 to {}", spec.q_len, where, kMaxTokens);
   const Domain& dims = family.dispatch_params.at("HEAD_DIM");
@@ -59,16 +39,12 @@ std::string layout_refusal(const AttentionSpec& spec) {
   return spec.layout == Layout::nhd || spec.layout == Layout::hnd ? "" : "the layout is invalid; allowed: nhd, hnd";
 }
 
-std::string type_refusal(const AttentionSpec& spec, Backend backend, const std::string& where) {
+std::string type_refusal(const AttentionSpec& spec, const std::string& where) {
   if (spec.kv_scale != ScaleGranularity::none) {
     return fmt::format("kv_scale {} is not implemented for {} yet; it must be none", name_of(spec.kv_scale), where);
   }
-  // The CPU's family lists which output types go with which inputs.
-  const DType out_dtype = backend == Backend::cpu ? spec.q_dtype : spec.out_dtype;
-  const std::pair<const char*, DType> others[] = {{"kv_dtype", spec.kv_dtype}, {"out_dtype", out_dtype}};
-  for (const auto& [name, type] : others) {
-    if (type == spec.q_dtype) continue;
-    return fmt::format("{} {} with q_dtype {} is not implemented for {} yet; it must equal q_dtype", name, name_of(type), name_of(spec.q_dtype), where);
+  if (spec.kv_dtype != spec.q_dtype) {
+    return fmt::format("kv_dtype {} with q_dtype {} is not implemented for {} yet; it must equal q_dtype", name_of(spec.kv_dtype), name_of(spec.q_dtype), where);
   }
   return "";
 }
@@ -96,10 +72,9 @@ std::string refusal(const AttentionSpec& spec, const Target& target) {
   const std::string where = fmt::format("{} on {}", name_of(spec.kind), name_of(target.backend));
   if (std::string reason = target_refusal(target, *family); !reason.empty()) return reason;
   if (std::string reason = heads_refusal(spec); !reason.empty()) return reason;
-  const bool cuda = target.backend == Backend::cuda;
-  if (std::string reason = cuda ? cuda_feature_refusal(spec, where) : cpu_feature_refusal(spec, *family, where); !reason.empty()) return reason;
+  if (std::string reason = feature_refusal(spec, *family, where); !reason.empty()) return reason;
   if (std::string reason = layout_refusal(spec); !reason.empty()) return reason;
-  if (std::string reason = type_refusal(spec, target.backend, where); !reason.empty()) return reason;
+  if (std::string reason = type_refusal(spec, where); !reason.empty()) return reason;
   return space.refusal(spec, target.backend);
 }
 

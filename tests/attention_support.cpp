@@ -99,9 +99,17 @@ std::vector<NamedPlan> plans_of(Device& device, const AttentionSpec& spec) {
       add(std::move(even), "", parameters.count("MERGE") != 0 ? std::map<std::string, int>{{"MERGE", 1}} : std::map<std::string, int>());
     }
   }
-  if (const auto loaders = parameters.find("LOADER"); loaders != parameters.end() && !sanitized()) {
-    for (const int loader : loaders->second)
-      if (loader != usual.get("LOADER", 0)) add(variant_plan(1, 1), ", loader " + std::to_string(loader), {{"LOADER", loader}});
+  if (parameters.count("LOADER") != 0 && !sanitized()) {
+    add(variant_plan(1, 1), ", bulk copies", {{"LOADER", 1}});
+    // A ring of 8 stages for 4 warps; where it does not fit, of 2 for one.
+    for (const auto& [warps, stages] : {std::pair(4, 8), std::pair(1, 2)}) {
+      const std::map<std::string, int> boxes = {{"LOADER", 2}, {"NUM_WARPS", warps}, {"NUM_STAGES", stages}};
+      add(variant_plan(1, 1), ", boxes", boxes);
+      NamedPlan even{"V2 with an even share of 3 CTAs", KernelConfig({{"VARIANT", 2}, {"NUM_SPLITS", 1}, {"CTA_QUARTERS", 1}, {"MERGE", 1}}), LaunchPlan()};
+      even.plan.num_ctas = 3;
+      add(std::move(even), ", boxes", boxes);
+      if (spec.head_dim_k <= 128) break;
+    }
   }
   return plans;
 }

@@ -28,16 +28,32 @@ constexpr int kSharedBytes = kQueryAt + kQueryBytes + (kStageAlign - 16);  // dy
 // Read back from the compiled image by the host, in the order of LaunchFacts.
 extern "C" __device__ int pt_facts[19] = {
     static_cast<int>(sizeof(pt_decode_params)), PT_PARAMS_VERSION, config::variant, kThreads, kSharedBytes, kTileTokens, kLiveRows, kRowTiles,
-    kSplit && config::merge == kMergeKernel ? 128 : 0, spec::kv_heads, spec::q_heads, config::even_share, kSplit && config::merge == kMergeCluster,
-    kProducer ? config::tile_kv : 0, spec::page_size, spec::head_dim, spec::head_dim_v, spec::flat_map, spec::dtype};
+    kSplit && config::merge == kMergeKernel ? 256 : 0, spec::kv_heads, spec::q_heads, config::even_share, kSplit && config::merge == kMergeCluster,
+    kProducer ? kBoxTokens : 0, spec::page_size, spec::head_dim, spec::head_dim_v, spec::flat_map, spec::dtype};
 
 // The end of a segment: the warps' states meet; the result is written, left for a merge, or merged.
 struct Ending {
   const pt_decode_params& p;
   unsigned char* memory;
   int thread, warp, lane;
+  Partials parts;  // of the segment's result
+  int part;        // that the segment is
 
-  __device__ __forceinline__ void run(const State& state, const Segment& s, const RowMap& rows, const Shares& shares, int split) const {
+  // What can be known before the segment's end is worked out at its beginning, while its data is on the way.
+  __device__ __forceinline__ void open(const Segment& s, const RowMap& rows, const Shares& shares, int split) {
+    parts = {1, 0, 0, 0, 0};
+    part = split;
+    if (!kSplit || s.count == s.span.tiles) return;
+    if constexpr (config::even_share) {
+      int first_cta;
+      parts = even_partials(shares, s, first_cta);
+      part = static_cast<int>(blockIdx.x) - first_cta;
+    } else {
+      parts = fixed_partials(p, s, rows);
+    }
+  }
+
+  __device__ __forceinline__ void run(const State& state, const Segment& s, const RowMap& rows) const {
     const Meeting meeting(memory + kMeetAt);
     sync_workers();  // all have left the last meeting
     meeting.put(state, warp, lane);
@@ -46,22 +62,16 @@ struct Ending {
       gather(meeting, s, rows);
       return;
     }
-    int first_cta = 0;
-    Partials parts{1, 0, 0, 0, 0};
-    if constexpr (kSplit) {
-      if (s.count < s.span.tiles) parts = config::even_share ? even_partials(shares, s, first_cta) : fixed_partials(p, s, rows);
-    }
-    const int part = config::even_share ? static_cast<int>(blockIdx.x) - first_cta : split;
-    constexpr int kPairs = spec::head_dim_v / 2;
-    for (int i = thread; i < rows.live * kPairs; i += kWorkers) {
-      const int row = i / kPairs, dim = i % kPairs * 2;
+    constexpr int kQuads = spec::head_dim_v / 4;
+    for (int i = thread; i < rows.live * kQuads; i += kWorkers) {
+      const int row = i / kQuads, dim = i % kQuads * 4;
       float lse;
-      const float2 o = meeting.take(row, dim, lse);
+      const float4 o = meeting.take(row, dim, lse);
       if (!kSplit || parts.count == 1) {
         write_result(p, s, rows, row, dim, o, lse);
       } else {
         const i64 to = parts.row(part, row);
-        *reinterpret_cast<float2*>(p.partial_out + to * spec::head_dim_v + dim) = o;
+        *reinterpret_cast<float4*>(p.partial_out + to * spec::head_dim_v + dim) = o;
         if (dim == 0) p.partial_lse[to] = lse;
       }
     }
@@ -74,7 +84,7 @@ struct Ending {
         last = arrives_last(p.counters + counter, parts.count);
       }
       sync_workers();
-      if (last) merge_parts(p, s, rows, parts, warp, config::num_warps, lane);
+      if (last) merge_parts<kWorkers>(p, s, rows, parts, thread, memory + kMeetAt, [] { sync_workers(); });
     }
   }
 
@@ -82,60 +92,41 @@ struct Ending {
   __device__ __forceinline__ void gather(const Meeting& meeting, const Segment& s, const RowMap& rows) const {
     float* mine = reinterpret_cast<float*>(memory + kGatherAt);
     float* mine_lse = mine + kLiveRows * spec::head_dim_v;
-    constexpr int kPairs = spec::head_dim_v / 2;
-    for (int i = thread; i < rows.live * kPairs; i += kWorkers) {
-      const int row = i / kPairs, dim = i % kPairs * 2;
+    constexpr int kQuads = spec::head_dim_v / 4;
+    for (int i = thread; i < rows.live * kQuads; i += kWorkers) {
+      const int row = i / kQuads, dim = i % kQuads * 4;
       float lse;
-      const float2 o = meeting.take(row, dim, lse);
-      *reinterpret_cast<float2*>(mine + row * spec::head_dim_v + dim) = o;
+      const float4 o = meeting.take(row, dim, lse);
+      *reinterpret_cast<float4*>(mine + row * spec::head_dim_v + dim) = o;
       if (dim == 0) mine_lse[row] = lse;
     }
     ptx::cluster_arrive();
     ptx::cluster_wait();
     const int ctas = p.num_splits, rank = blockIdx.x % ctas;
     const u32 outs = ptx::shared_address(mine), lses = ptx::shared_address(mine_lse);
-    for (int i = rank * kWorkers + thread; i < rows.live * kPairs; i += ctas * kWorkers) {
-      const int row = i / kPairs, dim = i % kPairs * 2;
-      float lse = minus_infinity(), total = 0.f;
-      float2 sum = make_float2(0.f, 0.f);
+    constexpr int kPeers = 8;  // CTAs whose memory is read at once
+    for (int i = rank * kWorkers + thread; i < rows.live * kQuads; i += ctas * kWorkers) {
+      const int row = i / kQuads, dim = i % kQuads * 4;
+      Mixture mixture;
+      mixture.start();
       for (int first = 0; first < ctas; first += kPeers) {
-        float part_lse[kPeers];
-        float2 o[kPeers];
+        float lse[kPeers], size[kPeers];
+        float4 o[kPeers];
 #pragma unroll
         for (int c = 0; c < kPeers; ++c) {
           const int peer = min(first + c, ctas - 1);
-          part_lse[c] = ptx::load_cluster(ptx::cluster_address(lses + row * 4, peer));
-          o[c] = ptx::load_cluster2(ptx::cluster_address(outs + (row * spec::head_dim_v + dim) * 4, peer));
+          lse[c] = ptx::load_cluster(ptx::cluster_address(lses + row * 4, peer));
+          if (first + c >= ctas) lse[c] = minus_infinity();
+          o[c] = ptx::load_cluster4(ptx::cluster_address(outs + (row * spec::head_dim_v + dim) * 4, peer));
+          size[c] = 1.f;
         }
-        float top = lse;  // of what is summed so far, whose weights have 2^lse as their unit
-#pragma unroll
-        for (int c = 0; c < kPeers; ++c) top = fmaxf(top, part_lse[c]);
-        if (top == minus_infinity()) continue;
-        const float factor = ptx::exp2_approx(lse - top);
-        total *= factor;
-        sum.x *= factor;
-        sum.y *= factor;
-#pragma unroll
-        for (int c = 0; c < kPeers; ++c) {
-          const float weight = first + c < ctas ? ptx::exp2_approx(part_lse[c] - top) : 0.f;
-          total += weight;
-          sum.x += weight * o[c].x;
-          sum.y += weight * o[c].y;
-        }
-        lse = top;
+        mixture.add(lse, o, size);
       }
-      if (total > 0.f) {
-        lse += ptx::log2_approx(total);
-        const float inverse = 1.f / total;
-        sum.x *= inverse;
-        sum.y *= inverse;
-      }
-      write_result(p, s, rows, row, dim, sum, lse);
+      write_result(p, s, rows, row, dim, mixture.mean(), mixture.lse());
     }
     ptx::cluster_arrive();  // no CTA may leave while another reads its memory
     ptx::cluster_wait();
   }
-  static constexpr int kPeers = 4;  // CTAs whose memory is read at once
 };
 
 // The producer warp: fills the ring, unit by unit, in the order in which the warps consume it.
@@ -187,7 +178,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
   if constexpr (kProducer) shared += -ptx::shared_address(dynamic) & (kStageAlign - 1);
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   ptx::let_next_kernel_start();
-  if constexpr (spec::mask == 2) ptx::wait_for_previous_kernel();  // the offsets decide what may be read
+  if constexpr (spec::mask != 0) ptx::wait_for_previous_kernel();  // the mask decides what may be read
 
   Shares shares{0, 0};
   Walk walk;
@@ -240,7 +231,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
     loader.unit = warp;
     loader.enter(p, loading, lane);
   }
-  const Ending ending{p, shared, thread, warp, lane};
+  Ending ending{p, shared, thread, warp, lane};
   const Segment& s = walk.now;
   Query query;
   State state;
@@ -287,6 +278,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
         if (thread == 0 && s.row_tile == 0 && s.first == 0) check_claims(p, s.sequence, s.head, s.span);
       }
       rows.open(p, s);
+      ending.open(s, rows, shares, split);
       if constexpr (kQueryInRegisters) {
         query.load(p, rows, lane);
       } else {
@@ -320,7 +312,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
     }
     if (++tile < s.count) continue;
     tile = 0;
-    ending.run(state, s, rows, shares, split);
+    ending.run(state, s, rows);
     if constexpr (!config::even_share) break;
     if (walk.left == 0) break;
     walk.next(p);

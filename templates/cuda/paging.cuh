@@ -15,7 +15,9 @@ constexpr int kLoadCopies = 0, kLoadRows = 1, kLoadBoxes = 2;
 constexpr bool kProducer = config::loader == kLoadBoxes;
 static_assert(config::loader == kLoadCopies || kHopper, "bulk copies need sm_90");
 static_assert(config::tile_kv == 16 || config::tile_kv == 32, "a unit is one or two MMA tiles, and its mask one register");
-static_assert(!kProducer || spec::page_size % config::tile_kv == 0, "a box lies in one page");
+constexpr int kBoxTokens = min_of(spec::page_size, config::tile_kv);  // of a box: it lies in one page
+constexpr int kBoxes = config::tile_kv / kBoxTokens;                  // of a panel of a unit
+static_assert(!kProducer || (config::tile_kv % kBoxTokens == 0 && spec::page_size % kBoxTokens == 0 && kBoxTokens % 8 == 0), "boxes tile pages and units, in whole periods of the swizzle");
 // A barrier tells one round of its stage from the next, not from the one after: a warp may wait for a stage only if it was the last to empty it.
 static_assert(!kProducer || config::num_stages % config::num_warps == 0, "each stage of the ring belongs to one warp");
 
@@ -173,16 +175,29 @@ struct Loader {
       ptx::fence_async();
     }
   }
-  // One box for each panel; the unit lies in one page. Rows that are not present come along where their page is valid; the consumer clears them.
+  // One box for each page of each panel. Rows that are not present come along where their page is valid; the consumer clears them.
   __device__ __forceinline__ void copy_boxes(const Segment& s, u32 present, u32 stage, u32 barrier, const pt_tensor_maps& maps, int lane) const {
-    const int page = __shfl_sync(0xffffffffu, id, max(__ffs(present) - 1, 0));
-    if (lane == 0) ptx::barrier_expect(barrier, present != 0 ? KeyRows::kBytes + ValueRows::kBytes : 0);
+    constexpr int kPanels = KeyRows::kPanels + ValueRows::kPanels;
+    constexpr u32 kBoxMask = kBoxTokens == 32 ? 0xffffffffu : (1u << (kBoxTokens % 32)) - 1;
+    const auto rows_of = [&](int box) { return present >> (box * kBoxTokens) & kBoxMask; };
+    if (lane == 0) {
+      int boxes = 0;
+#pragma unroll
+      for (int box = 0; box < kBoxes; ++box) boxes += rows_of(box) != 0;
+      ptx::barrier_expect(barrier, boxes * kPanels * kBoxTokens * 128);
+    }
     __syncwarp();
-    if (present == 0 || lane >= KeyRows::kPanels + ValueRows::kPanels) return;
-    const bool keys = lane < KeyRows::kPanels;
-    const int panel = keys ? lane : lane - KeyRows::kPanels;
-    const u32 to = stage + (keys ? panel * KeyRows::kPanelBytes : kValuesAt + panel * ValueRows::kPanelBytes);
-    ptx::copy_box(to, keys ? maps.k : maps.v, panel * 64, first_token(s) % spec::page_size, spec::flat_map ? 0 : s.head, page, barrier);
+    if (present == 0) return;
+    static_assert(!kProducer || kPanels * kBoxes <= 32, "a lane for each box");
+    const int box = lane % kBoxes, panel = lane / kBoxes;
+    const u32 rows = rows_of(box);
+    const int page = __shfl_sync(0xffffffffu, id, box * kBoxTokens + max(__ffs(rows) - 1, 0));
+    if (panel >= kPanels || rows == 0) return;
+    const bool keys = panel < KeyRows::kPanels;
+    const int at = keys ? panel : panel - KeyRows::kPanels;
+    const u32 to = stage + (keys ? at * KeyRows::kPanelBytes : kValuesAt + at * ValueRows::kPanelBytes) + box * kBoxTokens * 128;
+    const int token = static_cast<u32>(first_token(s) + box * kBoxTokens) % static_cast<u32>(spec::page_size);
+    ptx::copy_box(to, keys ? maps.k : maps.v, at * 64, token, spec::flat_map ? 0 : s.head, page, barrier);
   }
 
  private:

@@ -118,10 +118,10 @@ __device__ __forceinline__ float load_cluster(u32 address) {
 #endif
   return x;
 }
-__device__ __forceinline__ float2 load_cluster2(u32 address) {
-  float2 x = make_float2(0, 0);
+__device__ __forceinline__ float4 load_cluster4(u32 address) {
+  float4 x = make_float4(0, 0, 0, 0);
 #if __CUDA_ARCH__ >= 900
-  asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(address) : "memory");
+  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w) : "r"(address) : "memory");
 #endif
   return x;
 }

@@ -4,7 +4,7 @@
 #include "cuda/attend.cuh"
 
 constexpr int kMeetPitch = spec::head_dim_v + 4;  // floats: the four rows that a warp stores together land in different banks
-constexpr int kMeetBytes = config::num_warps * kLiveRows * (kMeetPitch * 4 + 8);
+constexpr int kMeetBytes = max_of(config::num_warps * kLiveRows * (kMeetPitch * 4 + 8), config::variant == 2 ? kWorkers * 24 : 0);  // the merge of parts works there too
 
 // The warps' states: out [warp][row][dim], (maximum, sum) [warp][row].
 struct Meeting {
@@ -34,42 +34,43 @@ struct Meeting {
       }
   }
 
-  // Dims (dim, dim + 1) of a row over all warps, normalised, and the row's base-2 LSE.
-  __device__ __forceinline__ float2 take(int row, int dim, float& lse) const {
+  // Four dims of a row over all warps, normalised, and the row's base-2 LSE.
+  __device__ __forceinline__ float4 take(int row, int dim, float& lse) const {
     float top = minus_infinity();
-#pragma unroll
-    for (int w = 0; w < config::num_warps; ++w) top = fmaxf(top, weight[w * kLiveRows + row].x);
-    lse = minus_infinity();
-    if (top == minus_infinity()) return make_float2(0.f, 0.f);
-    float total = 0.f;
-    float2 sum = make_float2(0.f, 0.f);
+    float2 state[config::num_warps];
 #pragma unroll
     for (int w = 0; w < config::num_warps; ++w) {
-      const float2 state = weight[w * kLiveRows + row];
-      const float factor = ptx::exp2_approx(state.x - top);
-      const float2 part = *reinterpret_cast<const float2*>(out + (w * kLiveRows + row) * kMeetPitch + dim);
-      total += factor * state.y;
-      sum.x += factor * part.x;
-      sum.y += factor * part.y;
+      state[w] = weight[w * kLiveRows + row];
+      top = fmaxf(top, state[w].x);
+    }
+    lse = minus_infinity();
+    float4 sum = make_float4(0.f, 0.f, 0.f, 0.f);
+    if (top == minus_infinity()) return sum;
+    float total = 0.f;
+#pragma unroll
+    for (int w = 0; w < config::num_warps; ++w) {
+      const float factor = ptx::exp2_approx(state[w].x - top);
+      const float4 part = *reinterpret_cast<const float4*>(out + (w * kLiveRows + row) * kMeetPitch + dim);
+      total += factor * state[w].y;
+      sum.x += factor * part.x, sum.y += factor * part.y, sum.z += factor * part.z, sum.w += factor * part.w;
     }
     lse = top + ptx::log2_approx(total);
     const float inverse = 1.f / total;
-    return make_float2(sum.x * inverse, sum.y * inverse);
+    return make_float4(sum.x * inverse, sum.y * inverse, sum.z * inverse, sum.w * inverse);
   }
 };
 
-// Writes dims (dim, dim + 1) of a row. The learned sink joins the denominator here, once, whatever the keys were split into.
-__device__ __forceinline__ void write_result(const pt_decode_params& p, const Segment& s, const RowMap& rows, int row, int dim, float2 o, float lse) {
+// Writes four dims of a row. The learned sink joins the denominator here, once, whatever the keys were split into.
+__device__ __forceinline__ void write_result(const pt_decode_params& p, const Segment& s, const RowMap& rows, int row, int dim, float4 o, float lse) {
   const int head = rows.head(row), token = rows.token(row);
   if constexpr (spec::sinks) {
     const float all = log2_add(lse, __ldg(p.sinks + s.head * spec::group_size + head) * kLog2E);
     const float factor = lse == minus_infinity() ? 0.f : ptx::exp2_approx(lse - all);
-    o.x *= factor;
-    o.y *= factor;
+    o.x *= factor, o.y *= factor, o.z *= factor, o.w *= factor;
     lse = all;
   }
   unsigned short* out = static_cast<unsigned short*>(p.out) + rows.out_base + token * p.out_stride_token + head * p.out_stride_head + dim;
-  *reinterpret_cast<u32*>(out) = pack_out(o.x, o.y);
+  *reinterpret_cast<uint2*>(out) = make_uint2(pack_out(o.x, o.y), pack_out(o.z, o.w));
   if (spec::lse && dim == 0) p.lse[rows.lse_row + static_cast<i64>(token) * spec::q_heads + head] = lse * kLn2;
 }
 
@@ -95,58 +96,86 @@ __device__ __forceinline__ Partials even_partials(const Shares& shares, const Se
   return {last_cta - first_cta + 1, first_cta * slots, slots, 1, first_cta * slots + (shares.begin(first_cta) < s.line ? kRowsPerCta : 0)};
 }
 
-// One warp merges 64 dims of a row: weights from the parts' LSEs, then the weighted sum. Every part was written, an empty one as (0, -inf).
-// What stands in L2 is far away: the first parts are fetched before their weights are known, and no load waits for a branch.
-__device__ __forceinline__ float2 merge_row(const pt_decode_params& p, const Partials& parts, int r, int dim, int lane, float& lse) {
-  constexpr int kBatch = 16;
-  const bool live = dim < spec::head_dim_v;
-  const auto fetch = [&](int part) {
-    return live && part < parts.count ? __ldcg(reinterpret_cast<const float2*>(p.partial_out + parts.row(part, r) * spec::head_dim_v + dim)) : make_float2(0.f, 0.f);
-  };
-  const auto fetch_lse = [&](int part) { return part < parts.count ? __ldcg(p.partial_lse + parts.row(part, r)) : minus_infinity(); };
-  float2 o[kBatch];
+// A weighted sum of parts' results: base-2 LSEs relative to `top`.
+struct Mixture {
+  float top, total;
+  float4 sum;
+
+  __device__ __forceinline__ void start() {
+    top = minus_infinity();
+    total = 0.f;
+    sum = make_float4(0.f, 0.f, 0.f, 0.f);
+  }
+  // kCount parts at once; a part of weight 2^-inf must bring numbers.
+  template <int kCount>
+  __device__ __forceinline__ void add(const float (&lse)[kCount], const float4 (&o)[kCount], const float (&size)[kCount]) {
+    float highest = top;
 #pragma unroll
-  for (int i = 0; i < kBatch; ++i) o[i] = fetch(i);
-  const float first_lse = fetch_lse(lane);
-  float top = first_lse;
-  for (int i = lane + 32; i < parts.count; i += 32) top = fmaxf(top, fetch_lse(i));
+    for (int i = 0; i < kCount; ++i) highest = fmaxf(highest, lse[i]);
+    if (highest == minus_infinity()) return;
+    const float factor = ptx::exp2_approx(top - highest);
+    top = highest;
+    total *= factor;
+    sum.x *= factor, sum.y *= factor, sum.z *= factor, sum.w *= factor;
 #pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, distance));
-  lse = minus_infinity();
-  float2 sum = make_float2(0.f, 0.f);
-  if (top == minus_infinity()) return sum;  // all parts empty
-  float total = 0.f;
-  for (int base = 0; base < parts.count; base += 32) {
-    const float mine = ptx::exp2_approx((base == 0 ? first_lse : fetch_lse(base + lane)) - top);
-    total += mine;
-#pragma unroll 1
-    for (int batch = 0; batch < 32 && base + batch < parts.count; batch += kBatch) {
-      if (base + batch > 0) {
-#pragma unroll
-        for (int i = 0; i < kBatch; ++i) o[i] = fetch(base + batch + i);
-      }
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        const float weight = __shfl_sync(0xffffffffu, mine, batch + i);
-        sum.x += weight * o[i].x;
-        sum.y += weight * o[i].y;
-      }
+    for (int i = 0; i < kCount; ++i) {
+      const float weight = ptx::exp2_approx(lse[i] - highest);
+      total += weight * size[i];
+      sum.x += weight * o[i].x, sum.y += weight * o[i].y, sum.z += weight * o[i].z, sum.w += weight * o[i].w;
     }
   }
-#pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2) total += __shfl_xor_sync(0xffffffffu, total, distance);
-  lse = top + ptx::log2_approx(total);
-  const float inverse = 1.f / total;
-  return make_float2(sum.x * inverse, sum.y * inverse);
-}
+  __device__ __forceinline__ float lse() const { return total > 0.f ? top + ptx::log2_approx(total) : minus_infinity(); }
+  __device__ __forceinline__ float4 mean() const {
+    const float inverse = total > 0.f ? 1.f / total : 0.f;
+    return make_float4(sum.x * inverse, sum.y * inverse, sum.z * inverse, sum.w * inverse);
+  }
+};
 
-__device__ __forceinline__ void merge_parts(const pt_decode_params& p, const Segment& s, const RowMap& rows, const Partials& parts, int warp, int warps, int lane) {
-  constexpr int kChunks = ceil_div(spec::head_dim_v, 64);
-  for (int i = warp; i < rows.live * kChunks; i += warps) {
-    const int r = i / kChunks, dim = i % kChunks * 64 + lane * 2;
-    float lse;
-    const float2 o = merge_row(p, parts, r, dim, lane, lse);
-    if (dim < spec::head_dim_v) write_result(p, s, rows, r, dim, o, lse);
+// Merges the parts of one result with kMergers threads: a thread has four dims of a row and, where threads are plenty, a share of the parts.
+// What the others wrote lies in L2, far away: all that a thread needs is fetched at once. `memory`: kMergers * 24 bytes, free of use.
+template <int kMergers, class Sync>
+__device__ __forceinline__ void merge_parts(const pt_decode_params& p, const Segment& s, const RowMap& rows, const Partials& parts, int thread, unsigned char* memory, Sync sync) {
+  constexpr int kQuads = spec::head_dim_v / 4, kSlots = kLiveRows * kQuads;
+  constexpr int kShares = kSlots >= kMergers ? 1 : min_of(kMergers / kSlots, 8);
+  constexpr int kBatch = 8;
+  const int share = kShares == 1 ? 0 : thread / kSlots;
+  for (int slot = kShares == 1 ? thread : thread % kSlots; slot < kSlots; slot += kShares == 1 ? kMergers : kSlots) {
+    const int r = slot / kQuads, dim = slot % kQuads * 4;
+    Mixture mixture;
+    mixture.start();
+    if (r < rows.live && share < kShares) {
+      for (int first = share; first < parts.count; first += kShares * kBatch) {
+        float lse[kBatch], size[kBatch];
+        float4 o[kBatch];
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i) {
+          const int part = first + i * kShares;
+          const i64 row = parts.row(min(part, parts.count - 1), r);
+          lse[i] = __ldcg(p.partial_lse + row);
+          if (part >= parts.count) lse[i] = minus_infinity();
+          o[i] = __ldcg(reinterpret_cast<const float4*>(p.partial_out + row * spec::head_dim_v + dim));
+          size[i] = 1.f;
+        }
+        mixture.add(lse, o, size);
+      }
+    }
+    if constexpr (kShares > 1) {
+      float4* sums = reinterpret_cast<float4*>(memory);
+      float2* weights = reinterpret_cast<float2*>(memory + kMergers * 16);
+      sync();
+      if (share < kShares) sums[thread] = mixture.sum, weights[thread] = make_float2(mixture.top, mixture.total);
+      sync();
+      if (share == 0) {
+        float lse[kShares], size[kShares];
+        float4 o[kShares];
+#pragma unroll
+        for (int i = 0; i < kShares; ++i) lse[i] = weights[slot + i * kSlots].x, size[i] = weights[slot + i * kSlots].y, o[i] = sums[slot + i * kSlots];
+        mixture.start();
+        mixture.add(lse, o, size);
+      }
+    }
+    if (r < rows.live && share == 0) write_result(p, s, rows, r, dim, mixture.mean(), mixture.lse());
+    if constexpr (kShares > 1) break;
   }
 }
 

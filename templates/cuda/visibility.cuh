@@ -109,12 +109,22 @@ struct Visibility {
     return (key_block + offset) % p.sparse_vert_stride == 0;
   }
 
+  __device__ __forceinline__ bool tree_hides(int i, int column) const {
+    return p.tree_mask[(static_cast<i64>(sequence) * p.tree_mask_size + i) * p.tree_mask_size + column] != 0;
+  }
+
   // May the key of a token be read at all? Exact where positions decide; where a mask decides, some row must see it.
   __device__ __forceinline__ bool readable(const Span& s, int token) const {
     if (token >= s.hi || (token < s.lo && token >= s.sink)) return false;
     if constexpr (spec::mask == 2) {
       bool any = false;
       for (int i = 0; i < s.tokens; ++i) any |= token <= s.first_position() + i && offset_sees(s, token, i);
+      if (!any) return false;
+    }
+    if constexpr (spec::mask == 1) {
+      const int column = token - s.first_position();
+      bool any = column < 0;
+      for (int i = max(column, 0); i < s.tokens && !any; ++i) any = !tree_hides(i, column);
       if (!any) return false;
     }
     if constexpr (spec::block_sparse) {
@@ -154,7 +164,7 @@ struct Visibility {
     }
     if constexpr (spec::mask == 1) {
       const int column = token - s.first_position();
-      if (column >= 0 && p.tree_mask[(static_cast<i64>(sequence) * p.tree_mask_size + i) * p.tree_mask_size + column] != 0) return false;
+      if (column >= 0 && tree_hides(i, column)) return false;
     }
     if constexpr (spec::block_sparse) {
       if (!sparse_sees(s, token, i, head_of_group)) return false;

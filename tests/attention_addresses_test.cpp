@@ -8,15 +8,19 @@ namespace {
 class Addresses : public DeviceTest {
  protected:
   // V of a page says which page it is, so that an aliased page shows; K and q stay random.
-  void expect_pages(const ProblemShape& shape) {
+  void expect_pages(const ProblemShape& shape, Plans which = Plans::some) {
     const HostProblem problem(shape);
     const size_t needed = problem.k_memory().size() + problem.v_memory().size() + problem.out_bytes() + problem.q_memory().size();
     if (!on_cpu() && needed > device().free_bytes() / 10 * 9) {
       GTEST_SKIP() << needed << " bytes of device memory are needed, " << device().free_bytes() << " are free";
     }
-    expect_right(device(), problem);
+    expect_right(device(), problem, "", which);
   }
 };
+
+TEST_F(Addresses, EveryPlan) {
+  expect_pages({.spec = decode_spec(32, 8, 128, 16), .lens = {1, 1, 16, 40}, .page_ids = {131072, 131071, 131073, 0, 131074, 65536}, .sparse = true}, Plans::all);
+}
 
 // token_index * stride in 32 bits. Pages of 16384 elements: 131071 is the last whose offset fits.
 TEST_F(Addresses, ElementOffsetOver2To31_B01) {

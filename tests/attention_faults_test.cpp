@@ -19,6 +19,8 @@ class Faults : public DeviceTest {
   }
 };
 
+TEST_F(Faults, EveryPlan) { expect_right_in_every_plan(device(), {.spec = decode_spec(20, 1, 64, 16), .lens = {0, 2048, 5, 0, 300, 1, 0}, .absent = 0.6}); }
+
 // ---- grid limits (B10, B11): heads or batch on a grid axis of 65,535
 
 TEST_F(Faults, SixtyFiveThousandQueryHeads_B10) {

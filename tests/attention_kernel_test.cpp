@@ -1,4 +1,7 @@
 // The same oracle through get_kernel(): dispatch, workspace, checked builds, batch invariance.
+#include <algorithm>
+#include <map>
+
 #include "attention_support.hpp"
 #include "pagetune/error.hpp"
 #include "pagetune/pagetune.hpp"
@@ -102,29 +105,38 @@ TEST_F(KernelOnDevice, CheckedBuildNamesSurplusQueryTokens) {
 
 // Fault: the split of a sequence follows the batch, and its bits change with its neighbours.
 TEST_F(KernelOnDevice, BatchInvariantBitsDoNotDependOnNeighbours) {
-  AttentionSpec spec = decode_spec(8, 2, 128, 16);
-  spec.batch_invariant = true;
-  const auto kernel = kernel_of(spec);
-  const auto run = [&](std::vector<int> lens) {
-    HostProblem problem({.spec = spec, .lens = std::move(lens)});
-    problem.fill_q([](int, int head, int dim) { return hashed(head, dim, 7); });
-    problem.fill_k([](int64_t position, int, int head, int dim) { return hashed(position, head, dim); });
-    problem.fill_v([](int64_t position, int, int head, int dim) { return hashed(position, head, dim, 1); });
-    DeviceProblem on_device(device(), problem);
-    on_device.run(*kernel);
-    const Check check = on_device.check(reference(spec, problem.params()));
-    EXPECT_TRUE(check.ok) << check.what;
-    return on_device.outputs();
-  };
-  const size_t row_bytes = static_cast<size_t>(spec.q_heads) * spec.head_dim_v * 2;
-  for (const int len : {1, 63, 64, 700, 3000}) {
-    const Outputs alone = run({len});
-    for (const std::vector<int>& neighbours : {std::vector<int>{1}, {8000}, {0, 5, 16}, std::vector<int>(100, 50)}) {
-      std::vector<int> lens = neighbours;
-      lens.push_back(len);
-      const Outputs together = run(lens);
-      EXPECT_TRUE(std::equal(alone.out.begin(), alone.out.end(), together.out.end() - static_cast<std::ptrdiff_t>(row_bytes))) << len << " beside " << neighbours.size();
-      EXPECT_TRUE(std::equal(alone.lse.begin(), alone.lse.end(), together.lse.end() - spec.q_heads)) << len << " beside " << neighbours.size();
+  AttentionSpec uniform = decode_spec(8, 2, 128, 16), headwise = uniform;
+  headwise.window = headwise.headwise = true;
+  for (AttentionSpec& spec : std::vector{uniform, headwise}) {
+    spec.batch_invariant = true;
+    const auto kernel = kernel_of(spec);
+    const auto run = [&](std::vector<int> lens) {
+      ProblemShape shape{.spec = spec, .lens = std::move(lens)};
+      if (spec.window) shape.windows = {0, 200};
+      HostProblem problem(shape);
+      problem.fill_q([](int, int head, int dim) { return hashed(head, dim, 7); });
+      fill_by_position(problem);
+      DeviceProblem on_device(device(), problem);
+      on_device.run(*kernel);
+      const Check check = on_device.check(reference(spec, problem.params()));
+      EXPECT_TRUE(check.ok) << check.what;
+      return on_device.outputs();
+    };
+    // Every sequence of a batch against itself alone.
+    std::map<int, Outputs> alone;
+    const auto row_bytes = static_cast<std::ptrdiff_t>(spec.q_heads) * spec.head_dim_v * 2;
+    for (std::vector<int> lens : {std::vector<int>{1, 63}, {8000, 64}, {0, 5, 16, 700}, std::vector<int>(100, 50), {3000, 3000, 1}}) {
+      for (const int turn : {0, 1}) {
+        std::rotate(lens.begin(), lens.begin() + turn, lens.end());
+        const Outputs together = run(lens);
+        for (size_t i = 0; i < lens.size(); ++i) {
+          if (!alone.contains(lens[i])) alone[lens[i]] = run({lens[i]});
+          const Outputs& expected = alone[lens[i]];
+          const auto row = static_cast<std::ptrdiff_t>(i);
+          ASSERT_TRUE(std::equal(expected.out.begin(), expected.out.end(), together.out.begin() + row * row_bytes)) << lens[i] << " as sequence " << i << " of " << lens.size();
+          ASSERT_TRUE(std::equal(expected.lse.begin(), expected.lse.end(), together.lse.begin() + row * spec.q_heads)) << lens[i] << " as sequence " << i << " of " << lens.size();
+        }
+      }
     }
   }
 }
@@ -151,7 +163,8 @@ TEST_F(KernelOnDevice, VerifierAcceptsKernelsOfFeatures) {
   for (const AttentionSpec& spec : {windowed, drafts}) {
     require_supported(spec);
     const Verifier verifier(device(), spec);
-    for (const NamedPlan& plan : plans_of(device(), spec)) {
+    build_all(device(), {spec}, Plans::all);
+    for (const NamedPlan& plan : plans_of(device(), spec, Plans::all)) {
       const Check check = verifier.check(*module_of(device(), spec, plan), plan.plan);
       EXPECT_TRUE(check.ok) << plan.name << ": " << check.what;
     }

@@ -15,6 +15,12 @@ class Logits : public DeviceTest {
   }
 };
 
+TEST_F(Logits, EveryPlan) {
+  const AttentionSpec spec = spec_with({&AttentionSpec::sinks, &AttentionSpec::soft_cap, &AttentionSpec::alibi}, 12, 2);
+  require_supported(spec);
+  expect_right_in_every_plan(device(), {.spec = spec, .lens = {0, 1, 16, 300, 1000}});
+}
+
 // Sinks never bound, taken for base 2, or counted once for every split.
 TEST_F(Logits, SinksJoinTheDenominatorOnce_B115) {
   const AttentionSpec spec = spec_with({&AttentionSpec::sinks}, 3, 1);

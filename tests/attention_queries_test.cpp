@@ -14,6 +14,13 @@ AttentionSpec of_tokens(int q_len, int q_heads = 4, int kv_heads = 2, int head_d
 
 class Queries : public DeviceTest {};
 
+TEST_F(Queries, EveryPlan) {
+  AttentionSpec spec = of_tokens(5, 8, 2);
+  spec.mask = MaskKind::tree;
+  require_supported(spec);
+  expect_right_in_every_plan(device(), {.spec = spec, .lens = {0, 1, 5, 17, 300, 1000}, .q_lens = {5, 1, 0, 5, 4, 2}});
+}
+
 // ---- causality
 
 // A mask sentinel that is finite, or block bounds below 0: rows without keys are 0 and -inf.

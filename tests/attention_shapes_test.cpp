@@ -16,6 +16,10 @@ std::vector<int> edge_lens(int page) {
 
 class Shapes : public DeviceTest {};
 
+TEST_F(Shapes, EveryPlan) {
+  for (const int dim : {128, 136}) expect_right_in_every_plan(device(), {.spec = decode_spec(14, 2, dim, 16), .lens = edge_lens(16), .placement = Placement::padded});
+}
+
 // Faults: vector widths or MMA steps that do not divide a head dim; lanes beyond it read or written; 8 dims handled as 0 vectors.
 TEST_F(Shapes, EveryHeadDim) {
   for (const DType type : dtypes()) {

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <functional>
 #include <map>
-#include <mutex>
+#include <optional>
 
 #include "codegen/default_config.hpp"
 #include "codegen/space.hpp"
@@ -17,6 +18,10 @@
 
 namespace pagetune::testing_support {
 namespace {
+
+constexpr int kLargestCluster = 16;
+
+bool on_cpu(const Device& device) { return device.target().backend == Backend::cpu; }
 
 Store& test_store() {
   static const std::shared_ptr<Store> store = Store::open(":memory:");
@@ -76,40 +81,76 @@ std::string refusal_of(Device& device, const AttentionSpec& spec) {
   return support ? std::string() : support.reason;
 }
 
-std::vector<NamedPlan> plans_of(Device& device, const AttentionSpec& spec) {
-  std::vector<NamedPlan> plans = {variant_plan(1, 1)};
-  for (const int splits : split_counts()) plans.push_back(variant_plan(2, splits));
-  // What a family may have beside that, where the config space admits it for the spec and the target.
-  const auto& parameters = ConfigSpace::builtin().family(spec.kind, device.target().backend).tuning_params;
-  const KernelConfig usual = default_shape(spec, device.target());
-  const auto add = [&](NamedPlan plan, const std::string& what, std::map<std::string, int> more) {
-    plan.name += what;
-    for (const auto& [name, value] : more) plan.values.set(name, value);
-    if (supports(spec, config_of(device, spec, plan), device.target())) plans.push_back(std::move(plan));
-  };
-  if (const auto merges = parameters.find("MERGE"); merges != parameters.end()) {
-    for (const int merge : merges->second)
-      if (merge != usual.get("MERGE", 0))
-        for (const int splits : {2, 3, 8, 16}) add(variant_plan(2, splits), ", merge " + std::to_string(merge), {{"MERGE", merge}});
-  }
-  if (parameters.count("CTA_QUARTERS") != 0) {
+namespace {
+
+// How tiles are spread and results merged, and who brings the tiles: what the CUDA family multiplies out. Each needs a binary of its own.
+struct Way {
+  int variant, even, merge, loader;
+};
+
+std::vector<LaunchPlan> launches_of(const Way& way) {
+  std::vector<LaunchPlan> launches;
+  if (way.variant == 1) launches.emplace_back(1);
+  else if (way.even == 0) {
+    for (const int splits : split_counts())
+      if (way.merge == 0 || splits > 1) launches.emplace_back(way.merge == 2 ? std::min(splits, kLargestCluster) : splits);
+  } else {
     for (const int ctas : {1, 3, 40}) {
-      NamedPlan even{"V2 with an even share of " + std::to_string(ctas) + " CTAs", KernelConfig({{"VARIANT", 2}, {"NUM_SPLITS", 1}, {"CTA_QUARTERS", 1}}), LaunchPlan()};
-      even.plan.num_ctas = ctas;
-      add(std::move(even), "", parameters.count("MERGE") != 0 ? std::map<std::string, int>{{"MERGE", 1}} : std::map<std::string, int>());
+      launches.emplace_back();
+      launches.back().num_ctas = ctas;
     }
   }
-  if (parameters.count("LOADER") != 0 && !sanitized()) {
-    add(variant_plan(1, 1), ", bulk copies", {{"LOADER", 1}});
-    // A ring of 8 stages for 4 warps; where it does not fit, of 2 for one.
-    for (const auto& [warps, stages] : {std::pair(4, 8), std::pair(1, 2)}) {
-      const std::map<std::string, int> boxes = {{"LOADER", 2}, {"NUM_WARPS", warps}, {"NUM_STAGES", stages}};
-      add(variant_plan(1, 1), ", boxes", boxes);
-      NamedPlan even{"V2 with an even share of 3 CTAs", KernelConfig({{"VARIANT", 2}, {"NUM_SPLITS", 1}, {"CTA_QUARTERS", 1}, {"MERGE", 1}}), LaunchPlan()};
-      even.plan.num_ctas = 3;
-      add(std::move(even), ", boxes", boxes);
-      if (spec.head_dim_k <= 128) break;
+  return launches;
+}
+
+std::string text_of(const Way& way, const LaunchPlan& plan) {
+  constexpr const char* kLoaders[] = {"copies", "bulk rows", "boxes"};
+  std::string text = way.variant == 1 ? "V1" : plan.num_ctas > 0 ? "V2 shared evenly by " + std::to_string(plan.num_ctas) + " CTAs" : "V2 with " + std::to_string(plan.num_splits) + " splits";
+  if (way.variant == 2 && way.even == 0) text += ", merge " + std::to_string(way.merge);
+  return text + ", " + kLoaders[way.loader];
+}
+
+// Warps, tokens of a unit and stages: the first that fits.
+struct Pipeline {
+  int warps, tile, stages;
+};
+std::optional<KernelConfig> values_of(Device& device, const AttentionSpec& spec, const Way& way) {
+  static const std::vector<Pipeline> rings = {{4, 32, 4}, {4, 16, 8}, {2, 16, 4}, {1, 16, 2}}, own = {{4, 16, 3}, {4, 16, 2}, {2, 16, 2}, {1, 16, 2}};
+  for (const auto& [warps, tile, stages] : way.loader == 2 ? rings : own) {
+    KernelConfig values({{"VARIANT", way.variant}, {"NUM_SPLITS", way.variant == 1 || way.even != 0 ? 1 : 2}, {"CTA_QUARTERS", way.even}, {"MERGE", way.merge}, {"LOADER", way.loader}, {"NUM_WARPS", warps}, {"TILE_KV", tile}, {"NUM_STAGES", stages}});
+    if (supports(spec, values, device.target())) return values;
+  }
+  return std::nullopt;
+}
+
+void add_plans(Device& device, const AttentionSpec& spec, const Way& way, std::vector<NamedPlan>& plans) {
+  const std::optional<KernelConfig> values = values_of(device, spec, way);
+  if (!values) return;
+  for (const LaunchPlan& launch : launches_of(way)) plans.push_back({text_of(way, launch), *values, launch});
+}
+
+// The families' own schedules: V1, V2 with each merge, the even share.
+constexpr Way kSchedules[] = {{1, 0, 0, 0}, {2, 0, 0, 0}, {2, 0, 1, 0}, {2, 0, 2, 0}, {2, 1, 1, 0}};
+
+}  // namespace
+
+std::vector<NamedPlan> plans_of(Device& device, const AttentionSpec& spec, Plans which) {
+  std::vector<NamedPlan> plans;
+  if (on_cpu(device)) {
+    plans.push_back(variant_plan(1, 1));
+    for (const int splits : split_counts()) plans.push_back(variant_plan(2, splits));
+    return plans;
+  }
+  const int loaders = static_cast<int>(ConfigSpace::builtin().family(spec.kind, Backend::cuda).tuning_params.at("LOADER").size());
+  int turn = which == Plans::some ? static_cast<int>(std::hash<std::string>()(canonical_json(spec)) % static_cast<size_t>(loaders)) : 0;
+  for (Way way : kSchedules) {
+    for (int i = 0; i < loaders; ++i) {
+      way.loader = (turn + i) % loaders;
+      const size_t before = plans.size();
+      add_plans(device, spec, way, plans);
+      if (which == Plans::some && plans.size() > before) break;
     }
+    ++turn;
   }
   return plans;
 }
@@ -123,20 +164,21 @@ std::shared_ptr<const Module> module_of(Device& device, const AttentionSpec& spe
 
 std::shared_ptr<const Module> module_of(Device& device, const AttentionSpec& spec, int variant) { return module_of(device, spec, variant_plan(variant, variant)); }
 
-void build_all(Device& device, const std::vector<AttentionSpec>& specs) {
+void build_all(Device& device, const std::vector<AttentionSpec>& specs, Plans which) {
   std::map<std::pair<std::string, std::string>, std::pair<AttentionSpec, NamedPlan>> shapes;
   for (const AttentionSpec& spec : specs)
-    for (const NamedPlan& plan : plans_of(device, spec)) shapes.try_emplace({canonical_json(spec), shape_of(config_of(device, spec, plan)).canonical_json()}, spec, plan);
+    for (const NamedPlan& plan : plans_of(device, spec, which)) shapes.try_emplace({canonical_json(spec), shape_of(config_of(device, spec, plan)).canonical_json()}, spec, plan);
   std::vector<const std::pair<AttentionSpec, NamedPlan>*> work;
   for (const auto& [key, one] : shapes) work.push_back(&one);
   parallel_for(static_cast<int64_t>(work.size()), [&](int64_t i) { binary_of(device, work[static_cast<size_t>(i)]->first, work[static_cast<size_t>(i)]->second); });
 }
 
-Outputs expect_right(Device& device, const HostProblem& problem, const std::string& where) {
+Outputs expect_right(Device& device, const HostProblem& problem, const std::string& where, Plans which) {
   const Reference expected = reference(problem.spec(), problem.params());
   DeviceProblem on_device(device, problem);
   Outputs v1;
-  for (const NamedPlan& plan : plans_of(device, problem.spec())) {
+  build_all(device, {problem.spec()}, which);
+  for (const NamedPlan& plan : plans_of(device, problem.spec(), which)) {
     on_device.run(*module_of(device, problem.spec(), plan), plan.plan);
     const Check check = on_device.check(expected);
     EXPECT_TRUE(check.ok) << where << " " << plan.name << " on " << device.id() << ": " << check.what << "\n" << text_of(problem.shape()).substr(0, 2000);
@@ -145,7 +187,9 @@ Outputs expect_right(Device& device, const HostProblem& problem, const std::stri
   return v1;
 }
 
-Outputs expect_right(Device& device, const ProblemShape& shape, const std::string& where) { return expect_right(device, HostProblem(shape), where); }
+Outputs expect_right(Device& device, const ProblemShape& shape, const std::string& where, Plans which) { return expect_right(device, HostProblem(shape), where, which); }
+
+void expect_right_in_every_plan(Device& device, const ProblemShape& shape) { expect_right(device, shape, "", Plans::all); }
 
 Outputs outputs_of(Device& device, const HostProblem& problem, int variant, int num_splits) {
   DeviceProblem on_device(device, problem);

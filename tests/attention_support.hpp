@@ -49,16 +49,18 @@ struct NamedPlan {
   KernelConfig values;
   LaunchPlan plan;
 };
-// All ways that the tests try: V1, V2 with every split count, and, where the config space has them, every merge, an even share of the tiles
-// and every loader.
-std::vector<NamedPlan> plans_of(Device&, const AttentionSpec&);
+// The ways that the tests try. CPU: V1, and V2 with every split count. CUDA: V1, V2 with each merge and split count, the even share, each with
+// every loader that the config space admits; or, since each pair is a binary of its own, each with one loader, which the spec's hash turns. The
+// specs of a theme then meet most pairs, and each theme has a test with all of them.
+enum class Plans : unsigned char { some, all };
+std::vector<NamedPlan> plans_of(Device&, const AttentionSpec&, Plans = Plans::some);
 
 // The kernel of a plan, built once per program.
 std::shared_ptr<const Module> module_of(Device&, const AttentionSpec&, const NamedPlan&);
 // The analytic default's kernel of a variant, with num_splits left to the launch.
 std::shared_ptr<const Module> module_of(Device&, const AttentionSpec&, int variant);
 // Compiles the kernels of all plans of all specs on all cores, for module_of().
-void build_all(Device&, const std::vector<AttentionSpec>&);
+void build_all(Device&, const std::vector<AttentionSpec>&, Plans = Plans::some);
 
 // True where a tool that tracks every memory access runs the program (PAGETUNE_TEST_SANITIZED=1): tests whose point is a large number of
 // CTAs or tokens then take fewer split counts or shorter sequences, through the same kernels.
@@ -68,8 +70,9 @@ bool sanitized();
 const std::vector<int>& split_counts();
 
 // Runs every plan of the spec against the oracle and adds a failure for each that is not right. Returns V1's outputs.
-Outputs expect_right(Device&, const HostProblem&, const std::string& where = "");
-Outputs expect_right(Device&, const ProblemShape&, const std::string& where = "");
+Outputs expect_right(Device&, const HostProblem&, const std::string& where = "", Plans = Plans::some);
+Outputs expect_right(Device&, const ProblemShape&, const std::string& where = "", Plans = Plans::some);
+void expect_right_in_every_plan(Device&, const ProblemShape&);
 
 // Outputs of one launch without a verdict.
 Outputs outputs_of(Device&, const HostProblem&, int variant, int num_splits);

@@ -41,6 +41,13 @@ class Windows : public DeviceTest {
   }
 };
 
+TEST_F(Windows, EveryPlan) {
+  AttentionSpec spec = windowed(8, 4, 64, 16);
+  spec.sink_tokens = spec.headwise = true;
+  require_supported(spec);
+  expect_right_in_every_plan(device(), {.spec = spec, .lens = {0, 1, 300, 1000, 17}, .windows = {0, 1, 100, 700}, .sink_tokens = 5});
+}
+
 // ---- window
 
 // Freed pages outside the window hold NaN: V multiplied by 0, or an absent entry read as a page.
@@ -194,34 +201,6 @@ TEST_F(Windows, RecycledPagesOfWindowedHeads_B41) {
     const Outputs outputs = expect_right_probe(device(), shape);
     expect_seen(spec, outputs, 0, 0, 31.5, 64);
     expect_seen(spec, outputs, 0, 1, 55.5, 16);
-  }
-}
-
-// Uniform, slot and flat tables that name the same tokens: the same bits under one config.
-TEST_F(Windows, TablesOfTheSameTokensGiveTheSameBits) {
-  for (const bool window : {false, true}) {
-    AttentionSpec uniform = decode_spec(8, 4, 128, 16);
-    uniform.window = window;
-    AttentionSpec slot = uniform, flat = uniform;
-    slot.headwise = flat.headwise = true;
-    flat.address_map = AddressMap::flat;
-    require_supported(slot);
-    require_supported(flat);
-    ProblemShape shape{.spec = uniform, .lens = {300, 17, 0, 1000}};
-    if (window) shape.windows = {64, 0, 200, 1};
-    HostProblem a(shape);
-    shape.spec = slot;
-    HostProblem b(shape);
-    shape.spec = flat;
-    HostProblem c(shape);
-    for (HostProblem* problem : {&a, &b, &c}) fill_by_position(*problem);
-    expect_right(device(), b);
-    expect_right(device(), c);
-    for (const int variant : {1, 2}) {
-      const Outputs expected = outputs_of(device(), a, variant, variant == 1 ? 1 : 3);
-      EXPECT_TRUE(outputs_of(device(), b, variant, variant == 1 ? 1 : 3) == expected) << "slot, V" << variant;
-      EXPECT_TRUE(outputs_of(device(), c, variant, variant == 1 ? 1 : 3) == expected) << "flat, V" << variant;
-    }
   }
 }
 

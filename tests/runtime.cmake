@@ -12,7 +12,8 @@ add_dependencies(runtime_cuda_test runtime_helper)
 
 set_property(GLOBAL APPEND PROPERTY PAGETUNE_GPU_TESTS runtime_helper)
 foreach(theme kernel processes)
-  pagetune_device_test(runtime ${theme} LIBS attention_support)
+  pagetune_device_program(runtime_${theme}_test ${here}/runtime_${theme}_test.cpp LIBS attention_support)
+  pagetune_device_entry(runtime_${theme}_test runtime_${theme})
   add_dependencies(runtime_${theme}_test runtime_helper)
 endforeach()
 # LeakSanitizer stops a process's threads through ptrace, which fails now and then while sixteen processes end at once.

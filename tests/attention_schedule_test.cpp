@@ -1,0 +1,150 @@
+// How CUDA kernels spread tiles over CTAs, in the template's own code on the host: every tile once, no CTA more than one over the average.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "schedule_host.hpp"
+
+namespace pagetune::testing_support {
+namespace {
+
+// Lengths and windows of a batch, and the parameters that point to them.
+struct Batch {
+  std::vector<int> lens, windows;
+  pt_decode_params params{};
+
+  Batch(const Schedule& schedule, std::vector<int> lens_of, std::vector<int> windows_of, int ctas) : lens(std::move(lens_of)), windows(std::move(windows_of)) {
+    params.batch = static_cast<int>(lens.size()) / (schedule.heads_differ ? schedule.kv_heads : 1);
+    params.seq_lens = lens.data();
+    params.seq_lens_stride_seq = schedule.kv_heads;
+    params.seq_lens_stride_head = 1;
+    params.block_table_width = 1 << 20;
+    params.window = windows.data();
+    params.sink_tokens = 40;
+    params.num_ctas = ctas;
+  }
+};
+
+unsigned next_random() {
+  static uint64_t state = 1;
+  state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+  return static_cast<unsigned>(state >> 33);
+}
+
+// The tiles of all pairs in their order.
+struct Tile {
+  int sequence, head, row_tile, tile, line;
+};
+std::vector<Tile> line_of(const Schedule& schedule, const pt_decode_params& p) {
+  std::vector<Tile> line;
+  for (int b = 0; b < p.batch; ++b) {
+    for (int h = 0; h < schedule.kv_heads; ++h) {
+      for (int r = 0; r < schedule.row_tiles; ++r) {
+        const int begin = static_cast<int>(line.size());
+        for (int t = 0; t < schedule.tiles_of(p, b, h); ++t) line.push_back({b, h, r, t, begin});
+      }
+    }
+  }
+  return line;
+}
+
+void expect_even(const Schedule& schedule, const Batch& batch) {
+  const pt_decode_params& p = batch.params;
+  const std::vector<Tile> line = line_of(schedule, p);
+  const int total = static_cast<int>(line.size()), least = total / p.num_ctas, most = (total + p.num_ctas - 1) / p.num_ctas;
+  size_t at = 0;
+  for (int cta = 0; cta < p.num_ctas; ++cta) {
+    const HostWalk walk = schedule.walk(p, cta);
+    ASSERT_EQ(schedule.begin(walk.shares[0], cta), static_cast<int>(at));
+    int count = 0;
+    for (const HostSegment& s : walk.segments[0]) {
+      ASSERT_GT(s.count, 0);
+      for (int t = 0; t < s.count; ++t, ++at, ++count) {
+        ASSERT_LT(at, line.size());
+        const Tile& expected = line[at];
+        ASSERT_TRUE(s.sequence == expected.sequence && s.head == expected.head && s.row_tile == expected.row_tile && s.first + t == expected.tile && s.line == expected.line)
+            << "CTA " << cta << " of " << p.num_ctas << ", tile " << at << " of the line: sequence " << s.sequence << ", head " << s.head << ", row tile " << s.row_tile << ", tile " << s.first + t;
+        ASSERT_EQ(schedule.owner(walk.shares[0], static_cast<int>(at)), cta);
+      }
+    }
+    ASSERT_TRUE(count == least || count == most) << "CTA " << cta << " has " << count << " tiles, the average of " << p.num_ctas << " is between " << least << " and " << most;
+    // Each warp works it out for itself: all lanes must agree.
+    for (size_t lane = 1; lane < HostWarp::kLanes; ++lane) {
+      ASSERT_EQ(walk.shares[lane].chunk, walk.shares[0].chunk);
+      ASSERT_EQ(walk.segments[lane].size(), walk.segments[0].size());
+      for (size_t i = 0; i < walk.segments[lane].size(); ++i) {
+        const HostSegment &a = walk.segments[lane][i], &b = walk.segments[0][i];
+        ASSERT_TRUE(a.sequence == b.sequence && a.head == b.head && a.row_tile == b.row_tile && a.first == b.first && a.count == b.count && a.line == b.line);
+      }
+    }
+  }
+  ASSERT_EQ(at, line.size());
+}
+
+int random_length() {
+  switch (next_random() % 4) {
+    case 0: return 0;
+    case 1: return static_cast<int>(next_random() % 70);
+    case 2: return 32 * static_cast<int>(next_random() % 10);
+    default: return static_cast<int>(next_random() % 900);
+  }
+}
+
+// Faults: a tile that two CTAs take or none; a CTA with more than its share; a walk that loses its place between sequences, heads or row tiles.
+TEST(EvenShare, GivesEveryTileOnceAndNobodyMoreThanOneOverTheAverage) {
+  for (const Schedule* schedule : {&uniform_schedule(), &windowed_schedule()}) {
+    for (const int batch : {1, 2, 7, 31, 32, 33, 70}) {
+      for (const int ctas : {1, 3, 33, 132}) {
+        std::vector<int> lens, windows;
+        for (int i = 0; i < batch * (schedule->heads_differ ? schedule->kv_heads : 1); ++i) lens.push_back(random_length());
+        for (int h = 0; h < schedule->kv_heads; ++h) windows.push_back(h == 0 ? 0 : static_cast<int>(next_random() % 300));
+        expect_even(*schedule, Batch(*schedule, lens, windows, ctas));
+        if (testing::Test::HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+// Faults: 0 tiles divided by; more CTAs than tiles; one sequence that all others wait for.
+TEST(EvenShare, HoldsAtItsEdges) {
+  for (const Schedule* schedule : {&uniform_schedule(), &windowed_schedule()}) {
+    const size_t each = schedule->heads_differ ? static_cast<size_t>(schedule->kv_heads) : 1;
+    const std::vector<int> windows = {0, 17, 100};
+    for (const int ctas : {1, 2, 64, 200}) {
+      expect_even(*schedule, Batch(*schedule, std::vector<int>(40 * each, 0), windows, ctas));
+      expect_even(*schedule, Batch(*schedule, std::vector<int>(each, 1), windows, ctas));
+      std::vector<int> ragged(45 * each, 1);
+      ragged[each * 37] = 9000;
+      expect_even(*schedule, Batch(*schedule, ragged, windows, ctas));
+    }
+  }
+}
+
+// Faults: a remainder that is dropped or read twice; a partition that follows anything but the pair's own tiles.
+TEST(FixedPartition, GivesEveryTileOnceInPartsThatDifferByOne) {
+  for (const Schedule* schedule : {&uniform_schedule(), &windowed_schedule()}) {
+    for (const int length : {0, 1, 32, 33, 300, 1000}) {
+      const Batch batch(*schedule, std::vector<int>(static_cast<size_t>(schedule->kv_heads), length), {0, 50, 400}, 0);
+      for (const int splits : {1, 2, 3, 8, 40}) {
+        for (int head = 0; head < schedule->kv_heads; ++head) {
+          const int tiles = schedule->tiles_of(batch.params, 0, head);
+          int next = 0, used = 0;
+          for (int split = 0; split < splits; ++split) {
+            const HostSegment s = schedule->split(batch.params, 0, head, split, splits);
+            EXPECT_EQ(s.first, next);
+            EXPECT_TRUE(s.count == tiles / splits || s.count == (tiles + splits - 1) / splits);
+            next += s.count;
+            used += s.count > 0 ? 1 : 0;
+          }
+          EXPECT_EQ(next, tiles);
+          EXPECT_EQ(schedule->used_splits(batch.params, 0, head, splits), used);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace pagetune::testing_support

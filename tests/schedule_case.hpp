@@ -1,0 +1,54 @@
+// Of a file that has defined SCHEDULE_CASE, its namespaces spec and config within, and included the template: the Schedule. No guard: one for each.
+namespace SCHEDULE_CASE {
+
+using namespace pagetune::testing_support;
+
+inline HostSegment told(const Segment& s) { return {s.sequence, s.head, s.row_tile, s.first, s.count, s.span.tiles, s.line}; }
+
+inline HostWalk walk_of(const pt_decode_params& p, int cta) {
+  HostWalk result;
+  HostWarp().run([&](int lane) {
+    const auto at = static_cast<size_t>(lane);
+    Shares shares{};
+    Walk walk{};
+    const bool any = start_walk(p, lane, cta, shares, walk);
+    result.shares[at] = {shares.chunk, shares.rest};
+    if (!any) return;
+    result.segments[at].push_back(told(walk.now));
+    while (walk.left > 0) {
+      walk.next(p);
+      result.segments[at].push_back(told(walk.now));
+    }
+  });
+  return result;
+}
+
+inline Segment pair_of(const pt_decode_params& p, int sequence, int head) {
+  Segment s{};
+  s.sequence = sequence;
+  s.head = head;
+  s.span = span_of(p, sequence, head);
+  return s;
+}
+
+inline const Schedule& schedule() {
+  static const Schedule value = {
+      kHeadsDiffer,
+      kRowTiles,
+      kTileTokens,
+      spec::kv_heads,
+      walk_of,
+      [](HostShares shares, int cta) { return Shares{shares.chunk, shares.rest}.begin(cta); },
+      [](HostShares shares, int tile) { return Shares{shares.chunk, shares.rest}.owner(tile); },
+      [](const pt_decode_params& p, int sequence, int head) { return span_of(p, sequence, head).tiles; },
+      [](const pt_decode_params& p, int sequence, int head, int split, int num_splits) {
+        Segment s = pair_of(p, sequence, head);
+        take_split(s, split, num_splits);
+        return told(s);
+      },
+      [](const pt_decode_params& p, int sequence, int head, int num_splits) { return used_splits(span_of(p, sequence, head), num_splits); },
+  };
+  return value;
+}
+
+}  // namespace SCHEDULE_CASE

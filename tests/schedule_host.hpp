@@ -1,0 +1,145 @@
+// templates/cuda/schedule.cuh on the host: the warp of a CTA as 32 fibers that meet at every shuffle. A file that defines SCHEDULE_CASE and the
+// constants of a kernel includes the template into a namespace of its own and gets the same code as the device, lane by lane.
+#pragma once
+#include <ucontext.h>
+
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "pagetune/params.h"
+
+namespace pagetune::testing_support {
+
+// What the test sees of a kernel's schedule, whatever its constants.
+struct HostSegment {
+  int sequence, head, row_tile, first, count, tiles, line;
+};
+struct HostShares {
+  int chunk, rest;
+};
+struct HostWalk {
+  std::array<HostShares, 32> shares;                    // of each lane
+  std::array<std::vector<HostSegment>, 32> segments;
+};
+struct Schedule {
+  bool heads_differ;
+  int row_tiles, tile_tokens, kv_heads;
+  HostWalk (*walk)(const pt_decode_params&, int cta);
+  int (*begin)(HostShares, int cta);
+  int (*owner)(HostShares, int tile);
+  int (*tiles_of)(const pt_decode_params&, int sequence, int head);
+  HostSegment (*split)(const pt_decode_params&, int sequence, int head, int split, int num_splits);
+  int (*used_splits)(const pt_decode_params&, int sequence, int head, int num_splits);
+};
+const Schedule& uniform_schedule();
+const Schedule& windowed_schedule();
+
+// A warp whose lanes run one after the other from meeting to meeting.
+class HostWarp {
+ public:
+  static constexpr int kLanes = 32;
+
+  void run(const std::function<void(int lane)>& body) {
+    body_ = &body;
+    current() = this;
+    for (int lane = 0; lane < kLanes; ++lane) {
+      Fiber& fiber = fibers_[static_cast<size_t>(lane)];
+      if (fiber.stack == nullptr) fiber.stack = std::make_unique<char[]>(kStackBytes);
+      fiber.meetings = 0;
+      fiber.done = false;
+      getcontext(&fiber.context);
+      fiber.context.uc_stack.ss_sp = fiber.stack.get();
+      fiber.context.uc_stack.ss_size = kStackBytes;
+      fiber.context.uc_link = &scheduler_;
+      makecontext(&fiber.context, &HostWarp::start, 0);
+    }
+    for (bool any = true; any;) {
+      any = false;
+      for (lane_ = 0; lane_ < kLanes; ++lane_) {
+        if (fibers_[static_cast<size_t>(lane_)].done) continue;
+        swapcontext(&scheduler_, &fibers_[static_cast<size_t>(lane_)].context);
+        any = true;
+      }
+    }
+    current() = nullptr;
+  }
+
+  static HostWarp*& current() {
+    static HostWarp* warp = nullptr;
+    return warp;
+  }
+  int lane() const { return lane_; }
+  // The values of all lanes. Two arrays in turn: a lane may be at the next meeting before the last has left this one, never at the one after.
+  const std::array<int, kLanes>& meet(int value) {
+    Fiber& fiber = fibers_[static_cast<size_t>(lane_)];
+    auto& values = values_[static_cast<size_t>(fiber.meetings++ % 2)];
+    values[static_cast<size_t>(lane_)] = value;
+    swapcontext(&fiber.context, &scheduler_);
+    return values;
+  }
+
+ private:
+  static constexpr size_t kStackBytes = size_t{64} * 1024;
+  struct Fiber {
+    ucontext_t context{};
+    std::unique_ptr<char[]> stack;
+    int meetings = 0;
+    bool done = false;
+  };
+  static void start() {
+    HostWarp& warp = *current();
+    const int lane = warp.lane_;
+    (*warp.body_)(lane);
+    warp.fibers_[static_cast<size_t>(lane)].done = true;
+  }
+
+  ucontext_t scheduler_{};
+  std::array<Fiber, kLanes> fibers_;
+  std::array<std::array<int, kLanes>, 2> values_{};
+  const std::function<void(int)>* body_ = nullptr;
+  int lane_ = 0;
+};
+
+}  // namespace pagetune::testing_support
+
+// The device's words.
+// NOLINTBEGIN
+#define __device__
+#define __forceinline__ inline
+struct float4 {
+  float x, y, z, w;
+};
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+inline float __int_as_float(unsigned bits) { return std::bit_cast<float>(bits); }
+inline float __fdividef(float a, float b) { return a / b; }
+inline float fmaxf(float a, float b) { return a > b ? a : b; }
+inline unsigned long long __cvta_generic_to_shared(const void*) { return 0; }
+inline int min(int a, int b) { return a < b ? a : b; }
+inline int max(int a, int b) { return a > b ? a : b; }
+template <class T>
+T __ldg(const T* p) { return *p; }
+inline int __ffs(unsigned bits) { return bits == 0 ? 0 : std::countr_zero(bits) + 1; }
+inline int __reduce_add_sync(unsigned, int value) {
+  int sum = 0;
+  for (const int x : pagetune::testing_support::HostWarp::current()->meet(value)) sum += x;
+  return sum;
+}
+inline int __shfl_sync(unsigned, int value, int lane) { return pagetune::testing_support::HostWarp::current()->meet(value)[static_cast<size_t>(lane)]; }
+inline int __shfl_up_sync(unsigned, int value, int distance) {
+  auto& warp = *pagetune::testing_support::HostWarp::current();
+  const auto& all = warp.meet(value);
+  return warp.lane() < distance ? value : all[static_cast<size_t>(warp.lane() - distance)];
+}
+inline unsigned __ballot_sync(unsigned, bool value) {
+  unsigned bits = 0, bit = 1;
+  for (const int x : pagetune::testing_support::HostWarp::current()->meet(value ? 1 : 0)) {
+    if (x != 0) bits |= bit;
+    bit <<= 1;
+  }
+  return bits;
+}
+// NOLINTEND

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "codegen/launch_plan.hpp"
 #include "codegen/space.hpp"
 #include "codegen/support.hpp"
 #include "tests/codegen_testing.hpp"
@@ -48,33 +51,70 @@ TEST(DefaultConfig, IsAdmittedInEveryBucket) {
   }
 }
 
-// Catches a default that leaves the device empty at batch 1, splits a batch that fills it, or splits what a merge costs more than it saves.
-// H200: 132 processors, one CTA of a split each.
-TEST(DefaultConfig, SplitsUntilTheDeviceIsFull) {
-  const Target target = Target::by_name("sm_90a");
-  const AttentionSpec spec = decode_spec(32, 8, 128);
-  auto splits = [&](int batch_log2, int len_log2) {
-    const KernelConfig config = default_config(spec, target, {batch_log2, len_log2});
-    EXPECT_EQ(config.variant(), config.num_splits() == 1 ? 1 : 2);
-    return config.num_splits();
-  };
-  EXPECT_EQ(splits(0, 17), 16);  // 8 CTAs: 16.5 or fewer
-  EXPECT_EQ(splits(0, 10), 8);   // 1024 tokens are 8 tiles of 128
-  EXPECT_EQ(splits(0, 7), 1);    // one tile
-  EXPECT_EQ(splits(3, 17), 2);   // 64 CTAs: 2.06 or fewer
-  EXPECT_EQ(splits(3, 10), 1);   // a split would take 256 KiB off a CTA: less than a merge costs
-  EXPECT_EQ(splits(4, 17), 1);   // 128 CTAs
-  EXPECT_EQ(splits(16, 17), 1);
-  // A group of 32 has two CTAs for each KV head.
-  EXPECT_EQ(default_config(decode_spec(64, 2, 128), target, {3, 17}).num_splits(), 4);  // 8 * 2 * 2 CTAs: 4.1 or fewer
+// CTAs of a launch.
+int64_t ctas_of(const KernelConfig& config, const AttentionSpec& spec, const Target& target, Bucket bucket) {
+  if (config.even_share()) return LaunchPlan(config, target).num_ctas;
+  return int64_t{bucket.batch()} * spec.kv_heads * ((spec.rows() + 15) / 16) * config.num_splits();
 }
 
-// Catches a small batch whose CTAs have a multiprocessor each and too few warps to keep its memory busy, and the reverse.
-TEST(DefaultConfig, ACtaAloneOnItsProcessorTakesMoreWarps) {
+// Catches a default that leaves the device empty although there is work for it, at every batch and length.
+TEST(DefaultConfig, FillsTheDevice) {
+  for (const char* name : {"sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a"}) {
+    const Target target = Target::by_name(name);
+    for (const auto& [q_heads, kv_heads] : {std::pair{32, 8}, {8, 1}, {64, 2}, {64, 64}}) {
+      const AttentionSpec spec = decode_spec(q_heads, kv_heads, 128);
+      for (int b = 0; b < Bucket::kBatchCells; ++b) {
+        for (int l = 0; l < Bucket::kLenCells; ++l) {
+          const Bucket bucket{b, Bucket::kMinLenLog2 + l};
+          const KernelConfig config = default_config(spec, target, bucket);
+          const int64_t pairs = int64_t{bucket.batch()} * spec.kv_heads * ((spec.rows() + 15) / 16), pieces = pairs * (bucket.len() / 512), quarter = target.processors / 4;
+          if (pieces < quarter) continue;  // 512 tokens keep a CTA busy
+          ASSERT_GE(ctas_of(config, spec, target, bucket), pieces >= 16 * quarter ? target.processors : quarter) << name << " " << bucket.text() << " " << config.canonical_json();
+        }
+      }
+    }
+  }
+}
+
+// Catches clusters where the device has none, where they wait for one another's multiprocessor, or where the even share is faster.
+TEST(DefaultConfig, ShortContextsOfSmallBatchesMeetInClusters) {
+  const AttentionSpec spec = decode_spec(32, 8, 128);
+  for (const std::string& name : testing::target_names()) {
+    const Target target = Target::by_name(name);
+    if (target.backend == Backend::cpu) continue;
+    const bool has_clusters = target.compute_capability >= 90 && target.compute_capability < 120;
+    for (int b = 0; b < Bucket::kBatchCells; ++b) {
+      for (int l = 0; l < Bucket::kLenCells; ++l) {
+        const Bucket bucket{b, Bucket::kMinLenLog2 + l};
+        const KernelConfig config = default_config(spec, target, bucket);
+        const bool clusters = config.variant() == 2 && config.at("MERGE") == 2;
+        if (clusters) {
+          ASSERT_TRUE(has_clusters) << name << " " << bucket.text();
+          ASSERT_LE(ctas_of(config, spec, target, bucket), target.processors) << name << " " << bucket.text();
+          ASSERT_LE(config.num_splits(), 8) << "the portable size of a cluster";
+          ASSERT_LE(bucket.len(), 2048);
+        } else if (config.variant() == 2) {
+          ASSERT_TRUE(config.even_share()) << name << " " << bucket.text();
+          ASSERT_EQ(config.at("MERGE"), 1);
+        }
+        if (has_clusters && bucket.batch() == 1 && bucket.len() == 1024) {
+          ASSERT_TRUE(clusters) << name;
+        }
+        if (bucket.len() >= 8192 && bucket.batch() <= 1024) {
+          ASSERT_TRUE(config.even_share()) << name << " " << bucket.text();
+        }
+      }
+    }
+  }
+  // A single tile is not worth a merge.
+  EXPECT_EQ(default_config(spec, Target::by_name("sm_89"), {0, 4}).variant(), 1);
+}
+
+// Catches a group whose row tiles are not counted as CTAs: 32 query heads to a KV head are two.
+TEST(DefaultConfig, CountsRowTiles) {
   const Target target = Target::by_name("sm_90a");
-  EXPECT_EQ(default_config(decode_spec(32, 8, 128), target, {3, 10}).at("NUM_WARPS"), 8);  // 64 CTAs in one pass
-  EXPECT_EQ(default_config(decode_spec(32, 8, 128), target, {0, 13}).at("NUM_WARPS"), 8);  // 128 of splits
-  EXPECT_EQ(default_config(decode_spec(32, 8, 128), target, {6, 13}).at("NUM_WARPS"), 4);  // 512 in one pass
+  EXPECT_EQ(default_config(decode_spec(64, 2, 128), target, {0, 10}).num_splits(), default_config(decode_spec(64, 4, 128), target, {0, 10}).num_splits());
+  EXPECT_EQ(default_config(decode_spec(64, 2, 128), target, {3, 10}), default_config(decode_spec(64, 4, 128), target, {3, 10}));
 }
 
 // Catches a CPU default that leaves threads idle.
@@ -103,24 +143,32 @@ TEST(DefaultConfig, BatchInvariantIgnoresTheBucket) {
     const KernelConfig first = default_config(spec, target, {0, 4});
     EXPECT_EQ(first.variant(), 2);
     EXPECT_EQ(first.num_splits(), 8);
+    EXPECT_FALSE(first.even_share());
+    if (target.backend == Backend::cuda) {
+      EXPECT_EQ(first.at("MERGE"), 1) << "no target lacks it, and it needs no second kernel";
+    }
     EXPECT_TRUE(supports(spec, first, target));
     for (int b = 0; b < Bucket::kBatchCells; ++b) EXPECT_EQ(default_config(spec, target, {b, 4 + b}), first);
   }
 }
 
-// Catches an unsupported spec that gets a config all the same, and shapes that do not follow shared memory.
+// Catches an unsupported spec that gets a config all the same, and shapes that do not follow shared memory, the architecture or the page.
 TEST(DefaultConfig, ShapeFollowsTheTarget) {
-  AttentionSpec windowed;
-  windowed.window = true;
-  testing::error_text([&] { default_shape(windowed, Target::by_name("sm_90a")); }, ErrorCode::unsupported);
-  auto shape = [](int dim, const char* target) {
-    const KernelConfig config = default_shape(decode_spec(32, 8, dim), Target::by_name(target));
-    return std::make_pair(config.at("NUM_WARPS"), config.at("NUM_STAGES"));
+  AttentionSpec mixed;
+  mixed.kv_dtype = DType::fp8_e4m3;
+  testing::error_text([&] { default_shape(mixed, Target::by_name("sm_90a")); }, ErrorCode::unsupported);
+  testing::error_text([&] { default_config(mixed, Target::by_name("sm_90a"), {0, 10}); }, ErrorCode::unsupported);
+  const auto bytes_in_flight = [](const KernelConfig& config) {
+    const int units = config.at("LOADER") == 2 ? config.at("NUM_STAGES") : config.at("NUM_STAGES") * config.at("NUM_WARPS");
+    return units * config.at("TILE_KV");
   };
-  EXPECT_EQ(shape(128, "sm_90a"), std::make_pair(4, 3));
-  EXPECT_EQ(shape(256, "sm_90a"), std::make_pair(4, 2));
-  EXPECT_EQ(shape(128, "sm_89"), std::make_pair(4, 2));  // 104,640 bytes for three stages, 100,352 allowed
-  EXPECT_EQ(shape(256, "sm_89"), std::make_pair(2, 2));
+  const auto shape = [](int dim, const char* target, int page = 16) { return default_shape(decode_spec(32, 8, dim, page), Target::by_name(target)); };
+  EXPECT_EQ(shape(128, "sm_90a").at("LOADER"), 2);
+  EXPECT_EQ(shape(128, "sm_90a", 7).at("LOADER"), 0) << "boxes do not tile pages of 7";
+  for (const char* target : {"sm_80", "sm_86", "sm_89"}) EXPECT_EQ(shape(128, target).at("LOADER"), 0) << target;
+  for (const int dim : {64, 128, 256}) EXPECT_LE(bytes_in_flight(shape(dim, "sm_89", 7)), bytes_in_flight(shape(dim, "sm_80", 7))) << dim;
+  EXPECT_LT(bytes_in_flight(shape(256, "sm_89")), bytes_in_flight(shape(128, "sm_80")));
+  EXPECT_EQ(shape(256, "sm_90a").at("TILE_KV"), 16) << "32 tokens of 256 dims outgrow the registers";
 }
 
 }  // namespace

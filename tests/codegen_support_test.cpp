@@ -59,37 +59,17 @@ void expect_refused(const std::vector<Refusal>& refusals, const Target& target) 
   }
 }
 
-// Catches a feature that the CUDA kernels would ignore silently.
+// Catches a type that the CUDA kernels would read as another.
 TEST(Support, RefusesWhatCudaLacks) {
   const std::vector<Refusal> refusals = {
-      {[](auto& s) { s.window = true; }, {"window is true", "not implemented for decode on", "must be false"}},
-      {[](auto& s) { s.chunk = true; }, {"chunk is true", "must be false"}},
-      {[](auto& s) { s.sink_tokens = true; }, {"sink_tokens is true", "must be false"}},
-      {[](auto& s) { s.sinks = true; }, {"sinks is true", "must be false"}},
-      {[](auto& s) { s.soft_cap = true; }, {"soft_cap is true", "must be false"}},
-      {[](auto& s) { s.alibi = true; }, {"alibi is true", "must be false"}},
-      {[](auto& s) { s.headwise = true; }, {"headwise is true", "must be false"}},
-      {[](auto& s) { s.mask = MaskKind::tree; }, {"mask tree", "must be none"}},
-      {[](auto& s) { s.out_dtype = DType::fp32; }, {"out_dtype fp32", "equal q_dtype"}},
-      {[](auto& s) { s.head_dim_v = 64; }, {"head_dim_v 64", "head_dim_k 128", "equal"}},
+      {[](auto& s) { s.out_dtype = DType::fp32; }, {"out_dtype fp32", "bf16 to bf16", "bf16 to fp16"}},
+      {[](auto& s) { s.q_dtype = s.kv_dtype = DType::fp32; }, {"q_dtype fp32", "bf16 to bf16"}},
   };
   expect_refused(refusals, sm_90a());
 }
 
-// Catches a limit of the CPU kernels that is not told.
-TEST(Support, RefusesWhatTheCpuLacks) {
-  const std::vector<Refusal> refusals = {
-      {[](auto& s) { s.head_dim_v = 4; }, {"head_dim_v 4", "8 to 256 in steps of 8"}},
-      {[](auto& s) { s.head_dim_v = 264; }, {"head_dim_v 264", "8 to 256"}},
-      {[](auto& s) { s.q_len = 0; }, {"q_len 0", "1 to 16"}},
-      {[](auto& s) { s.q_len = 17; }, {"q_len 17", "1 to 16"}},
-      {[](auto& s) { s.out_dtype = DType::int8; }, {"out_dtype int8", "bf16 to fp32"}},
-  };
-  expect_refused(refusals, cpu());
-}
-
-// Catches a feature of the CPU kernels that is still refused.
-TEST(Support, AcceptsEveryFeatureOnTheCpu) {
+// Catches a feature that is still refused, alone or beside all others.
+TEST(Support, AcceptsEveryFeature) {
   const std::vector<std::function<void(AttentionSpec&)>> features = {
       [](auto& s) { s.window = true; },
       [](auto& s) { s.window = s.sink_tokens = true; },
@@ -104,16 +84,22 @@ TEST(Support, AcceptsEveryFeatureOnTheCpu) {
       [](auto& s) { s.mask = MaskKind::offset; },
       [](auto& s) { s.q_len = 16; },
       [](auto& s) { s.head_dim_v = 64; },
-      [](auto& s) { s.out_dtype = DType::fp32; },
+      [](auto& s) { s.out_dtype = DType::fp16; },
   };
-  AttentionSpec all;
-  for (const auto& feature : features) {
-    AttentionSpec spec;
-    feature(spec);
-    EXPECT_TRUE(supports(spec, cpu())) << supports(spec, cpu()).reason;
-    feature(all);
+  for (const std::string& name : testing::target_names()) {
+    const Target target = Target::by_name(name);
+    AttentionSpec all;
+    for (const auto& feature : features) {
+      AttentionSpec spec;
+      feature(spec);
+      EXPECT_TRUE(supports(spec, target)) << name << ": " << supports(spec, target).reason;
+      feature(all);
+    }
+    EXPECT_TRUE(supports(all, target)) << name << ": " << supports(all, target).reason;
   }
-  EXPECT_TRUE(supports(all, cpu())) << supports(all, cpu()).reason;
+  AttentionSpec wide;
+  wide.out_dtype = DType::fp32;
+  EXPECT_TRUE(supports(wide, cpu()));
 }
 
 // Catches a feature that would be ignored silently, and a reason that does not name field, value and what is allowed.
@@ -122,6 +108,11 @@ TEST(Support, RefusesEverythingElseInWords) {
       {[](auto& s) { s.kind = Kind::prefill; }, {"prefill", "decode_cuda", "decode_cpu"}},
       {[](auto& s) { s.kind = Kind::page_copy; }, {"page_copy", "decode_cuda"}},
       {[](auto& s) { s.address_map = AddressMap::flat; }, {"address_map flat", "must be slot"}},
+      {[](auto& s) { s.head_dim_v = 4; }, {"head_dim_v 4", "8 to 256 in steps of 8"}},
+      {[](auto& s) { s.head_dim_v = 264; }, {"head_dim_v 264", "8 to 256"}},
+      {[](auto& s) { s.q_len = 0; }, {"q_len 0", "1 to 16"}},
+      {[](auto& s) { s.q_len = 17; }, {"q_len 17", "1 to 16"}},
+      {[](auto& s) { s.out_dtype = DType::int8; }, {"out_dtype int8", "bf16 to bf16"}},
       {[](auto& s) { s.kv_scale = ScaleGranularity::head; }, {"kv_scale head", "must be none"}},
       {[](auto& s) { s.kv_dtype = DType::fp8_e4m3; }, {"kv_dtype fp8_e4m3 with q_dtype bf16", "equal q_dtype"}},
       {[](auto& s) { s.kv_dtype = DType::fp16; }, {"kv_dtype fp16", "equal q_dtype"}},
@@ -142,7 +133,7 @@ TEST(Support, RefusesEverythingElseInWords) {
       {[](auto& s) { s.kind = static_cast<Kind>(9); }, {"invalid", "decode_cuda"}},
   };
   for (const Target& target : {sm_90a(), cpu()}) expect_refused(refusals, target);
-  expect_mentions(supports(decode_spec(8, 8, 64, 16, DType::fp32), sm_90a()).reason, {"q_dtype fp32", "decode on cuda", "bf16 to bf16, fp16 to fp16"});
+  expect_mentions(supports(decode_spec(8, 8, 64, 16, DType::fp32), sm_90a()).reason, {"q_dtype fp32", "decode on cuda", "bf16 to bf16", "fp16 to fp16"});
 }
 
 // Catches a device that is too old being given code that it cannot run.
@@ -167,11 +158,13 @@ TEST(Support, RefusesConfigsOutsideTheSpace) {
     return supports(spec, config, sm_90a()).reason;
   };
   expect_mentions(refused("UNROLL", 2), {"UNROLL = 2", "NUM_WARPS"});
-  expect_mentions(refused("NUM_WARPS", 3), {"NUM_WARPS = 3", "1, 2, 4, 8"});
-  expect_mentions(refused("NUM_SPLITS", 2), {"V1 does not split"});
-  expect_mentions(refused("VARIANT", 2), {"V2 splits at least in 2"});
-  expect_mentions(supports(spec, KernelConfig({{"VARIANT", 1}}), sm_90a()).reason, {"lacks", "NUM_"});
-  KernelConfig large({{"VARIANT", 1}, {"NUM_SPLITS", 1}, {"NUM_WARPS", 8}, {"TILE_KV", 32}, {"NUM_STAGES", 6}});
+  expect_mentions(refused("NUM_WARPS", 5), {"NUM_WARPS = 5", "1, 2, 3, 4, 6, 8"});
+  expect_mentions(refused("NUM_SPLITS", 2), {"V1 neither splits nor merges"});
+  expect_mentions(refused("CTA_QUARTERS", 4), {"V1 neither splits nor merges"});
+  expect_mentions(refused("MERGE", 1), {"V1 neither splits nor merges"});
+  expect_mentions(refused("VARIANT", 2), {"in 2 or more, or shares all tiles evenly"});
+  expect_mentions(supports(spec, KernelConfig({{"VARIANT", 1}}), sm_90a()).reason, {"lacks", "CTA_"});
+  KernelConfig large({{"VARIANT", 1}, {"NUM_SPLITS", 1}, {"CTA_QUARTERS", 0}, {"MERGE", 0}, {"LOADER", 0}, {"NUM_WARPS", 8}, {"TILE_KV", 32}, {"NUM_STAGES", 6}});
   expect_mentions(supports(spec, large, sm_90a()).reason, {"shared memory"});
   EXPECT_FALSE(supports(spec, good, cpu()));  // a CUDA config on the CPU
 }

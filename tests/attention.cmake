@@ -4,10 +4,10 @@ pagetune_test(attention_oracle_test ${here}/attention_oracle_test.cpp LIBS paget
 pagetune_test(attention_problem_test ${here}/attention_problem_test.cpp ${here}/attention_bench_test.cpp LIBS pagetune_tuner)
 pagetune_test(attention_schedule_test ${here}/attention_schedule_test.cpp ${here}/schedule_uniform.cpp ${here}/schedule_windowed.cpp LIBS pagetune_options)
 target_include_directories(attention_schedule_test SYSTEM PRIVATE ${PROJECT_SOURCE_DIR}/templates)
-pagetune_test(attention_compile_test ${here}/attention_compile_test.cpp LIBS pagetune_tuner)
 
 add_library(attention_support STATIC ${here}/attention_support.cpp)
 target_link_libraries(attention_support PUBLIC pagetune_tuner GTest::gtest)
+pagetune_test(attention_compile_test ${here}/attention_compile_test.cpp LIBS attention_support)
 
 # One program, since each carries the whole library; a CTest entry for each theme, which is a suite of a file of its own.
 set(themes shapes faults windows queries logits addresses kernel plans)

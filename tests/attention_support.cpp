@@ -114,25 +114,36 @@ std::string text_of(const Way& way, const LaunchPlan& plan) {
 struct Pipeline {
   int warps, tile, stages;
 };
-std::optional<KernelConfig> values_of(Device& device, const AttentionSpec& spec, const Way& way) {
+std::optional<KernelConfig> values_of(const AttentionSpec& spec, const Target& target, const Way& way) {
   static const std::vector<Pipeline> rings = {{4, 32, 4}, {4, 16, 8}, {2, 16, 4}, {1, 16, 2}}, own = {{4, 16, 3}, {4, 16, 2}, {2, 16, 2}, {1, 16, 2}};
   for (const auto& [warps, tile, stages] : way.loader == 2 ? rings : own) {
     KernelConfig values({{"VARIANT", way.variant}, {"NUM_SPLITS", way.variant == 1 || way.even != 0 ? 1 : 2}, {"CTA_QUARTERS", way.even}, {"MERGE", way.merge}, {"LOADER", way.loader}, {"NUM_WARPS", warps}, {"TILE_KV", tile}, {"NUM_STAGES", stages}});
-    if (supports(spec, values, device.target())) return values;
+    if (supports(spec, values, target)) return values;
   }
   return std::nullopt;
 }
 
 void add_plans(Device& device, const AttentionSpec& spec, const Way& way, std::vector<NamedPlan>& plans) {
-  const std::optional<KernelConfig> values = values_of(device, spec, way);
+  const std::optional<KernelConfig> values = values_of(spec, device.target(), way);
   if (!values) return;
   for (const LaunchPlan& launch : launches_of(way)) plans.push_back({text_of(way, launch), *values, launch});
 }
 
-// The families' own schedules: V1, V2 with each merge, the even share.
+// V1, V2 with each merge, the even share.
 constexpr Way kSchedules[] = {{1, 0, 0, 0}, {2, 0, 0, 0}, {2, 0, 1, 0}, {2, 0, 2, 0}, {2, 1, 1, 0}};
+int loader_count() { return static_cast<int>(ConfigSpace::builtin().family(Kind::decode, Backend::cuda).tuning_params.at("LOADER").size()); }
 
 }  // namespace
+
+std::vector<KernelConfig> cuda_ways(const AttentionSpec& spec, const Target& target) {
+  std::vector<KernelConfig> ways;
+  for (Way way : kSchedules) {
+    for (way.loader = 0; way.loader < loader_count(); ++way.loader) {
+      if (const std::optional<KernelConfig> values = values_of(spec, target, way)) ways.push_back(*values);
+    }
+  }
+  return ways;
+}
 
 std::vector<NamedPlan> plans_of(Device& device, const AttentionSpec& spec, Plans which) {
   std::vector<NamedPlan> plans;
@@ -141,7 +152,7 @@ std::vector<NamedPlan> plans_of(Device& device, const AttentionSpec& spec, Plans
     for (const int splits : split_counts()) plans.push_back(variant_plan(2, splits));
     return plans;
   }
-  const int loaders = static_cast<int>(ConfigSpace::builtin().family(spec.kind, Backend::cuda).tuning_params.at("LOADER").size());
+  const int loaders = loader_count();
   int turn = which == Plans::some ? static_cast<int>(std::hash<std::string>()(canonical_json(spec)) % static_cast<size_t>(loaders)) : 0;
   for (Way way : kSchedules) {
     for (int i = 0; i < loaders; ++i) {

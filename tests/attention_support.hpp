@@ -55,6 +55,9 @@ struct NamedPlan {
 enum class Plans : unsigned char { some, all };
 std::vector<NamedPlan> plans_of(Device&, const AttentionSpec&, Plans = Plans::some);
 
+// One config for each schedule, merge and loader that the CUDA family admits for the spec and the target; needs no device.
+std::vector<KernelConfig> cuda_ways(const AttentionSpec&, const Target&);
+
 // The kernel of a plan, built once per program.
 std::shared_ptr<const Module> module_of(Device&, const AttentionSpec&, const NamedPlan&);
 // The analytic default's kernel of a variant, with num_splits left to the launch.

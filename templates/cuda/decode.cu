@@ -45,9 +45,7 @@ struct Ending {
     part = split;
     if (!kSplit || s.count == s.span.tiles) return;
     if constexpr (config::even_share) {
-      int first_cta;
-      parts = even_partials(shares, s, first_cta);
-      part = static_cast<int>(blockIdx.x) - first_cta;
+      parts = even_partials(shares, s, blockIdx.x, part);
     } else {
       parts = fixed_partials(p, s, rows);
     }
@@ -161,6 +159,7 @@ __device__ __forceinline__ void produce(const pt_decode_params& p, const pt_tens
       }
     }
   }
+  ptx::let_next_kernel_start();
 }
 
 // With a producer two CTAs to a multiprocessor, where their registers allow it, so that the next launch can fill its rings early. Else one is
@@ -177,10 +176,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
   unsigned char* shared = dynamic;
   if constexpr (kProducer) shared += -ptx::shared_address(dynamic) & (kStageAlign - 1);
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
-  ptx::let_next_kernel_start();
   if constexpr (spec::mask != 0) ptx::wait_for_previous_kernel();  // the mask decides what may be read
 
-  Shares shares{0, 0};
+  Shares shares{0, 0, 1};
   Walk walk;
   int split = 0;
   if constexpr (config::even_share) {
@@ -265,6 +263,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
             loader.enter(p, loading, lane);
           }
         }
+        if (loader.tiles_left == 0) ptx::let_next_kernel_start();
       }
       if constexpr (config::loader == kLoadCopies) ptx::commit_copies();  // one group a round, an empty one too: the waits count them
       if (lead < config::num_stages - 1) {

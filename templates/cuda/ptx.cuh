@@ -80,6 +80,9 @@ __device__ __forceinline__ void prefetch_l2(const void* global) { asm volatile("
 
 // ---- overlap with the stream's neighbours (sm_90); without the launch attribute both do nothing
 
+// Called when a CTA has asked for its last bytes: earlier, the next kernel's first loads would take bandwidth from this one's; from here on
+// they fill the time that endings and merges leave to the memory.
+
 __device__ __forceinline__ void let_next_kernel_start() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");

@@ -323,7 +323,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
         ptx::fence_async();
         __syncwarp();
       }
-      if (present != 0) state.absorb(p, query, rows, s, s.span.token_of(s.first + tile) + warp * config::tile_kv, ptx::shared_address(stage), present, lane);
+      if (present != 0) state.absorb(p, query, rows, s, s.span.token_of(s.first + tile) + warp * config::tile_kv, stage, present, lane);
       __syncwarp();  // the stage may be filled again
       if constexpr (kProducer) {
         if (lane == 0) ptx::barrier_arrive(barriers + (kStages + reading) * 8);

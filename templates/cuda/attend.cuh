@@ -145,7 +145,9 @@ struct State {
 #pragma unroll 1
     for (int i = lane; i < config::tile_kv * (spec::head_dim_v / 8); i += 32) {
       const uint4 v = *reinterpret_cast<const uint4*>(values + ValueRows::element(i / (spec::head_dim_v / 8), i % (spec::head_dim_v / 8) * 8));
-      for (const u32 pair : {v.x, v.y, v.z, v.w}) finite &= is_finite(pair) && is_finite(pair >> 16);
+      const u32 pairs[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+      for (int j = 0; j < 4; ++j) finite &= is_finite(pairs[j]) && is_finite(pairs[j] >> 16);
     }
     return __all_sync(0xffffffffu, finite);
   }

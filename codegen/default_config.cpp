@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "codegen/space.hpp"
@@ -13,6 +15,8 @@
 namespace pagetune {
 namespace {
 
+constexpr int kMaxRowsPerCta = 16;          // query rows of a KV head that one CTA serves
+constexpr Bucket kLargeBatch{12, 13};
 constexpr int kBatchInvariantSplits = 8;   // fills a GPU at batch 2 with 8 KV heads, and costs a large batch little
 
 // H200, 2026-11-29, 32/8 heads, 128 dims, dependent launches: a sequence of 1024 tokens takes 4.6 us in clusters of 8 and 5.3 as an even share, eight of them
@@ -34,26 +38,33 @@ struct Shape {
 
 // A producer warp with boxes of 32 tokens keeps 64 KiB in flight with 4 warps, and two such CTAs fit a multiprocessor: 64 x 8192 of pages of 64 in 490 us
 // (16 tokens and cp.async: 508; the read floor is 472). Shapes that fit less memory or larger head dims follow.
-constexpr Shape kStreaming[] = {{2, 4, 32, 4}, {2, 4, 16, 8}, {2, 4, 16, 4}, {0, 4, 16, 3}, {0, 4, 16, 2}, {0, 2, 16, 2}, {0, 1, 16, 2}};
+constexpr Shape kStreaming[] = {{2, 4, 32, 4}, {2, 4, 32, 8}, {2, 4, 32, 16}, {2, 4, 16, 8}, {2, 4, 16, 4}, {2, 4, 16, 12}, {0, 4, 16, 3}, {0, 4, 16, 2}, {0, 2, 16, 2}, {0, 1, 16, 2}};
 // Where a CTA has its multiprocessor to itself and little to read, only its own warps keep bytes in flight, and the wait for a producer's first box counts:
 // 8 x 1024 in clusters takes 12.4 us with 8 warps of their own, 12.9 with a producer and 4.
 constexpr Shape kShort[] = {{0, 8, 16, 3}, {0, 8, 16, 2}, {0, 4, 16, 3}, {0, 4, 16, 2}, {0, 2, 16, 2}, {0, 1, 16, 2}};
 // One sequence of 1024 tokens in a cluster of 8: 4.6 us with 4 warps, 6.1 with 8, which then have one unit each.
 constexpr Shape kShortest[] = {{0, 4, 16, 3}, {0, 4, 16, 2}, {0, 2, 16, 2}, {0, 1, 16, 2}};
 
-// The first shape that the space admits with a schedule.
-template <size_t kCount>
-KernelConfig cuda_shape(const AttentionSpec& spec, const Target& target, const Shape (&shapes)[kCount], KernelConfig schedule) {
-  std::string reason;
+// The first shape that the space admits with a schedule in a bucket; none if there is no such.
+std::optional<KernelConfig> cuda_shape(const AttentionSpec& spec, const Target& target, std::optional<Bucket> bucket, std::span<const Shape> shapes, KernelConfig schedule) {
   for (const Shape& shape : shapes) {
     schedule.set("LOADER", shape.loader);
     schedule.set("NUM_WARPS", shape.warps);
     schedule.set("TILE_KV", shape.tile);
     schedule.set("NUM_STAGES", shape.stages);
-    reason = ConfigSpace::builtin().refusal(spec, schedule, target);
-    if (reason.empty()) return schedule;
+    if (ConfigSpace::builtin().refusal(spec, schedule, target, bucket).empty()) return schedule;
   }
-  throw Error(ErrorCode::unsupported, reason);
+  return std::nullopt;
+}
+
+// The same with a schedule that every spec has.
+KernelConfig required_shape(const AttentionSpec& spec, const Target& target, std::optional<Bucket> bucket, const KernelConfig& schedule) {
+  if (const auto config = cuda_shape(spec, target, bucket, kStreaming, schedule)) return *config;
+  if (const auto config = cuda_shape(spec, target, std::nullopt, kStreaming, schedule)) return *config;  // a bucket without candidates: what runs at all
+  KernelConfig smallest = schedule;
+  const Shape& last = std::end(kStreaming)[-1];
+  for (const auto& [name, value] : {std::pair("LOADER", last.loader), {"NUM_WARPS", last.warps}, {"TILE_KV", last.tile}, {"NUM_STAGES", last.stages}}) smallest.set(name, value);
+  throw Error(ErrorCode::unsupported, ConfigSpace::builtin().refusal(spec, smallest, target));
 }
 
 KernelConfig one_pass() { return KernelConfig({{"VARIANT", 1}, {"NUM_SPLITS", 1}, {"CTA_QUARTERS", 0}, {"MERGE", 0}}); }
@@ -84,34 +95,23 @@ std::vector<int> sorted_splits(const AttentionSpec& spec, const Target& target) 
 
 // Short contexts of a small batch meet in clusters; else all tiles are shared evenly, which holds for ragged batches and windows too.
 KernelConfig cuda_config(const AttentionSpec& spec, const Target& target, Bucket bucket) {
-  const ConfigSpace& space = ConfigSpace::builtin();
-  const int64_t row_tiles = (spec.rows() + 15) / 16;  // query rows of a KV head, 16 to a CTA
+  const int64_t row_tiles = (spec.rows() + kMaxRowsPerCta - 1) / kMaxRowsPerCta;
   const int64_t ctas = int64_t{bucket.batch()} * spec.kv_heads * row_tiles;
   if (bucket.len() <= kLongestForClusters) {
     for (int splits = kWidestCluster; splits >= 2; splits /= 2) {
       if (ctas * splits > target.processors) continue;
-      for (const bool shortest : {splits > 4, true}) {  // 8 warps need tiles of their own
-        KernelConfig schedule = fixed_partition(splits, 2);
-        schedule.set("LOADER", 0);
-        try {
-          const KernelConfig config = shortest ? cuda_shape(spec, target, kShortest, schedule) : cuda_shape(spec, target, kShort, schedule);
-          if (space.refusal(spec, config, target, bucket).empty()) return config;
-        } catch (const Error&) {
-          break;  // no clusters on this target
-        }
-      }
+      const std::span<const Shape> shapes = splits > 4 ? std::span<const Shape>(kShortest) : std::span<const Shape>(kShort);
+      if (const auto config = cuda_shape(spec, target, bucket, shapes, fixed_partition(splits, 2))) return *config;
     }
   }
-  const int tile_tokens = cuda_shape(spec, target, kStreaming, even_share(4)).at("NUM_WARPS") * cuda_shape(spec, target, kStreaming, even_share(4)).at("TILE_KV");
-  const int64_t tiles = ctas * ((bucket.len() + tile_tokens - 1) / tile_tokens);
   // Two CTAs a multiprocessor where each then still has a stretch of tiles; a single sequence wants few partial results.
-  constexpr int kTilesOfAStretch = 16;
+  constexpr int64_t kBytesOfAStretch = 512 * 1024;
+  const int64_t bytes = kv_bytes(spec, int64_t{bucket.batch()} * bucket.len()) * row_tiles;
   for (const int quarters : {8, 4, 2, 1}) {
-    if (quarters == 8 && tiles < int64_t{kTilesOfAStretch} * target.processors) continue;
-    const KernelConfig config = cuda_shape(spec, target, kStreaming, even_share(quarters));
-    if (space.refusal(spec, config, target, bucket).empty()) return config;
+    if (quarters == 8 && bytes < kBytesOfAStretch * 2 * target.processors) continue;
+    if (const auto config = cuda_shape(spec, target, bucket, kStreaming, even_share(quarters))) return *config;
   }
-  return cuda_shape(spec, target, kStreaming, one_pass());
+  return required_shape(spec, target, bucket, one_pass());
 }
 
 // Two pieces for each thread, so that one slow thread does not hold up the whole call.
@@ -131,14 +131,14 @@ KernelConfig cpu_config(const AttentionSpec& spec, const Target& target, Bucket 
 
 KernelConfig default_shape(const AttentionSpec& spec, const Target& target) {
   require_support(spec, target);
-  return target.backend == Backend::cuda ? cuda_shape(spec, target, kStreaming, one_pass()) : cpu_shape(spec, target);
+  return target.backend == Backend::cuda ? required_shape(spec, target, kLargeBatch, one_pass()) : cpu_shape(spec, target);
 }
 
 KernelConfig default_config(const AttentionSpec& spec, const Target& target, Bucket bucket) {
   require_support(spec, target);
   const bool cuda = target.backend == Backend::cuda;
   if (spec.batch_invariant)
-    return cuda ? cuda_shape(spec, target, kStreaming, fixed_partition(kBatchInvariantSplits, 1)) : with_splits(cpu_shape(spec, target), kBatchInvariantSplits);
+    return cuda ? required_shape(spec, target, bucket, fixed_partition(kBatchInvariantSplits, 1)) : with_splits(cpu_shape(spec, target), kBatchInvariantSplits);
   return cuda ? cuda_config(spec, target, bucket) : cpu_config(spec, target, bucket);
 }
 

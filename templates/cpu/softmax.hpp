@@ -151,6 +151,8 @@ template <int lanes, int heads, int chunks> static void accumulate_columns(State
     for (int c = 0; c < chunks; ++c) v[c] = load_row<lanes>(row, dim + c * lanes);
 #pragma clang loop unroll(full)
     for (int h = 0; h < heads; ++h) {
+      // A token that one row sees may be hidden from another: its weight there is 0, but 0 * Inf is not.
+      if (masks_rows() && rows.masked && state.score_row(first_head + h)[t] == 0.0f) continue;
       Floats<lanes> weight = state.score_row(first_head + h)[t];
 #pragma clang loop unroll(full)
       for (int c = 0; c < chunks; ++c) sum[h][c] = weight * v[c] + sum[h][c];

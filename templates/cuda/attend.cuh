@@ -109,11 +109,13 @@ struct State {
   }
 
   // One unit: the stage holds K and V of tokens [token, token + tile_kv), of which `present` exist.
-  __device__ __forceinline__ void absorb(const pt_decode_params& p, const Query& query, const RowMap& rows, const Segment& segment, int token, u32 stage, u32 present, int lane) {
+  __device__ __forceinline__ void absorb(const pt_decode_params& p, const Query& query, const RowMap& rows, const Segment& segment, int token, unsigned char* memory, u32 present, int lane) {
+    const u32 stage = ptx::shared_address(memory);
     float s[kTokenTiles][kColumnTiles][4];
     scores(query, stage, lane, s);
-    to_logits(p, rows, segment, token, present, lane, s);
+    const bool masked = to_logits(p, rows, segment, token, present, lane, s);
     weigh(s);
+    if (kRowsDiffer && masked && !all_finite(memory + kValuesAt, lane)) take_unbounded(memory + kValuesAt, lane, s);
     const u32 offset = ValueRows::lane_offset(lane % 8 + lane / 16 * 8, lane / 8 % 2);
 #pragma unroll
     for (int t = 0; t < kTokenTiles; ++t) {
@@ -134,6 +136,72 @@ struct State {
   }
 
  private:
+  // A token that one row sees may be hidden from another, whose weight of it is 0; but 0 * Inf is not. Where rows differ, what is not finite
+  // is taken out of V in shared memory, and what it does to the rows that see it is done apart.
+  static constexpr bool kRowsDiffer = kRows > 1 && (spec::q_len > 1 || spec::block_sparse);
+
+  __device__ __forceinline__ static bool all_finite(const unsigned char* values, int lane) {
+    bool finite = true;
+#pragma unroll 1
+    for (int i = lane; i < config::tile_kv * (spec::head_dim_v / 8); i += 32) {
+      const uint4 v = *reinterpret_cast<const uint4*>(values + ValueRows::element(i / (spec::head_dim_v / 8), i % (spec::head_dim_v / 8) * 8));
+      const u32 pairs[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+      for (int j = 0; j < 4; ++j) finite &= is_finite(pairs[j]) && is_finite(pairs[j] >> 16);
+    }
+    return __all_sync(0xffffffffu, finite);
+  }
+
+  __device__ __forceinline__ void take_unbounded(unsigned char* values, int lane, const float (&s)[kTokenTiles][kColumnTiles][4]) {
+    u32 seen[kColumnTiles][2];  // tokens that each of this lane's rows sees
+#pragma unroll
+    for (int n = 0; n < kColumnTiles; ++n)
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        u32 mine = 0;
+#pragma unroll
+        for (int t = 0; t < kTokenTiles; ++t)
+#pragma unroll
+          for (int half = 0; half < 2; ++half)
+            if (s[t][n][half * 2 + c] > 0.f) mine |= 1u << (t * 16 + half * 8 + lane / 4);
+#pragma unroll
+        for (int distance = 4; distance < 32; distance *= 2) mine |= __shfl_xor_sync(0xffffffffu, mine, distance);
+        seen[n][c] = mine;
+      }
+#pragma unroll 1
+    for (int octet = 0; octet < 2 * kOutTiles; ++octet) {  // rare: small code, not fast code
+      const int dim = octet * 8 + lane / 4;
+      u32 positive = 0, negative = 0;  // tokens whose element is +Inf, -Inf; NaN counts as both
+      if (dim < spec::head_dim_v && lane % 4 == 0) {
+#pragma unroll 1
+        for (int token = 0; token < config::tile_kv; ++token) {
+          unsigned short& v = *reinterpret_cast<unsigned short*>(values + ValueRows::element(token, dim));
+          if (is_finite(v)) continue;
+          const float x = to_float(v);
+          if (!(x < 0.f)) positive |= 1u << token;
+          if (!(x > 0.f)) negative |= 1u << token;
+          v = 0;
+        }
+      }
+      positive = __shfl_sync(0xffffffffu, positive, lane & ~3);
+      negative = __shfl_sync(0xffffffffu, negative, lane & ~3);
+#pragma unroll
+      for (int n = 0; n < kColumnTiles; ++n)
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+          float added = positive & seen[n][c] ? __int_as_float(0x7f800000) : 0.f;
+          if (negative & seen[n][c]) added -= __int_as_float(0x7f800000);
+#pragma unroll
+          for (int m = 0; m < kOutTiles; ++m) {
+            if (octet == 2 * m) out[m][n][c] += added;
+            if (octet == 2 * m + 1) out[m][n][c + 2] += added;
+          }
+        }
+    }
+    if constexpr (config::loader != kLoadCopies) ptx::fence_async();
+    __syncwarp();
+  }
+
   __device__ __forceinline__ static void scores(const Query& query, u32 stage, int lane, float (&s)[kTokenTiles][kColumnTiles][4]) {
     // Two chains of products where there is only one accumulator: half the latency.
     constexpr int kChains = kTokenTiles * kColumnTiles == 1 ? 2 : 1;
@@ -159,8 +227,8 @@ struct State {
         for (int j = 0; j < 4; ++j) s[t][n][j] = kChains == 2 ? c[0][t][n][j] + c[kChains - 1][t][n][j] : c[0][t][n][j];
   }
 
-  // Products to base-2 logits; what a row must not see becomes -inf by a select, whatever its memory holds.
-  __device__ __forceinline__ static void to_logits(const pt_decode_params& p, const RowMap& rows, const Segment& segment, int token, u32 present, int lane,
+  // Products to base-2 logits; what a row must not see becomes -inf by a select, whatever its memory holds. Returns whether rows were told apart.
+  __device__ __forceinline__ static bool to_logits(const pt_decode_params& p, const RowMap& rows, const Segment& segment, int token, u32 present, int lane,
                                                    float (&s)[kTokenTiles][kColumnTiles][4]) {
 #pragma unroll
     for (int t = 0; t < kTokenTiles; ++t)
@@ -179,7 +247,7 @@ struct State {
         }
     const Visibility visibility{p, segment.sequence, segment.head};
     const bool masked = !visibility.all_see(segment.span, token);
-    if (present == kAllPresent && !masked) return;
+    if (present == kAllPresent && !masked) return false;
 #pragma unroll
     for (int t = 0; t < kTokenTiles; ++t)
 #pragma unroll
@@ -192,6 +260,7 @@ struct State {
           if (!here || (masked && !visibility.sees(segment.span, token + at, rows.token(r), rows.head(r)))) s[t][n][j] = minus_infinity();
         }
       }
+    return masked;
   }
 
   // Logits to weights.

@@ -19,7 +19,8 @@ constexpr int kMergeKernel = 0, kMergeLast = 1, kMergeCluster = 2;
 constexpr bool kSplit = config::variant == 2;
 static_assert(!config::even_share || (kSplit && config::merge == kMergeLast), "an even share is merged by the last CTA to arrive");
 
-constexpr int kGatherBytes = kSplit && config::merge == kMergeCluster ? kLiveRows * (spec::head_dim_v + 2) * 4 : 0;  // a CTA's result, for its cluster
+// A slice of the result from every CTA of a cluster, the last slice rounded up: a barrier, and 20 bytes for each four dims.
+constexpr int kGatherBytes = kSplit && config::merge == kMergeCluster ? 16 + (kLiveRows * spec::head_dim_v / 4 + 16) * 20 : 0;
 constexpr int kMeetAt = round_up(kPipelineBytes, 16);
 constexpr int kGatherAt = kMeetAt + round_up(kMeetBytes, 16);
 constexpr int kQueryAt = kGatherAt + round_up(kGatherBytes, 16);
@@ -45,9 +46,7 @@ struct Ending {
     part = split;
     if (!kSplit || s.count == s.span.tiles) return;
     if constexpr (config::even_share) {
-      int first_cta;
-      parts = even_partials(shares, s, first_cta);
-      part = static_cast<int>(blockIdx.x) - first_cta;
+      parts = even_partials(shares, s, blockIdx.x, part);
     } else {
       parts = fixed_partials(p, s, rows);
     }
@@ -88,44 +87,64 @@ struct Ending {
     }
   }
 
-  // In a cluster: each CTA leaves its result in its own shared memory, and merges a slice of the rows from all.
-  __device__ __forceinline__ void gather(const Meeting& meeting, const Segment& s, const RowMap& rows) const {
-    float* mine = reinterpret_cast<float*>(memory + kGatherAt);
-    float* mine_lse = mine + kLiveRows * spec::head_dim_v;
-    constexpr int kQuads = spec::head_dim_v / 4;
-    for (int i = thread; i < rows.live * kQuads; i += kWorkers) {
-      const int row = i / kQuads, dim = i % kQuads * 4;
-      float lse;
-      const float4 o = meeting.take(row, dim, lse);
-      *reinterpret_cast<float4*>(mine + row * spec::head_dim_v + dim) = o;
-      if (dim == 0) mine_lse[row] = lse;
+  // In a cluster every CTA owns a slice of the result, and each pushes its part of a slice to the owner: one way instead of a meeting and a
+  // read. Sent are four dims and their LSE; the owner's barrier counts the bytes.
+  struct Gather {
+    int ctas, each;  // slots of four dims in a slice
+    float4* sums;    // [CTA][slot]
+    float* lses;
+    u32 barrier;
+
+    __device__ __forceinline__ Gather(unsigned char* memory, int num_splits, int live_rows)
+        : ctas(num_splits), each(ceil_div(live_rows * (spec::head_dim_v / 4), num_splits)), sums(reinterpret_cast<float4*>(memory + 16)),
+          lses(reinterpret_cast<float*>(memory + 16 + 16 * ctas * each)), barrier(ptx::shared_address(memory)) {}
+  };
+
+  // Before anyone can push: the barrier of this CTA's slice. The cluster's CTAs know of each other's barriers by the time of gather().
+  __device__ __forceinline__ void open_cluster(const RowMap& rows) const {
+    const Gather to(memory + kGatherAt, p.num_splits, rows.live);
+    if (thread == 0) {
+      const int mine = blockIdx.x % to.ctas * to.each, slots = max(min(rows.live * (spec::head_dim_v / 4) - mine, to.each), 0);
+      ptx::barrier_init(to.barrier, 1);
+      ptx::fence_async();
+      ptx::barrier_expect(to.barrier, to.ctas * slots * 20);
     }
     ptx::cluster_arrive();
+  }
+
+  __device__ __forceinline__ void gather(const Meeting& meeting, const Segment& s, const RowMap& rows) const {
+    const Gather to(memory + kGatherAt, p.num_splits, rows.live);
+    const int rank = blockIdx.x % to.ctas;
+    constexpr int kQuads = spec::head_dim_v / 4;
     ptx::cluster_wait();
-    const int ctas = p.num_splits, rank = blockIdx.x % ctas;
-    const u32 outs = ptx::shared_address(mine), lses = ptx::shared_address(mine_lse);
-    constexpr int kPeers = 8;  // CTAs whose memory is read at once
-    for (int i = rank * kWorkers + thread; i < rows.live * kQuads; i += ctas * kWorkers) {
-      const int row = i / kQuads, dim = i % kQuads * 4;
+    for (int i = thread; i < rows.live * kQuads; i += kWorkers) {
+      float lse;
+      const float4 o = meeting.take(i / kQuads, i % kQuads * 4, lse);
+      const int owner = i / to.each, at = rank * to.each + i % to.each;
+      const u32 barrier = ptx::cluster_address(to.barrier, owner);
+      ptx::push_cluster(ptx::cluster_address(ptx::shared_address(to.sums + at), owner), o, barrier);
+      ptx::push_cluster(ptx::cluster_address(ptx::shared_address(to.lses + at), owner), lse, barrier);
+    }
+    ptx::barrier_wait(to.barrier, 0);
+    constexpr int kPeers = 8;  // parts that are weighed at once
+    for (int i = thread; i < to.each && rank * to.each + i < rows.live * kQuads; i += kWorkers) {
       Mixture mixture;
       mixture.start();
-      for (int first = 0; first < ctas; first += kPeers) {
+      for (int first = 0; first < to.ctas; first += kPeers) {
         float lse[kPeers], size[kPeers];
         float4 o[kPeers];
 #pragma unroll
         for (int c = 0; c < kPeers; ++c) {
-          const int peer = min(first + c, ctas - 1);
-          lse[c] = ptx::load_cluster(ptx::cluster_address(lses + row * 4, peer));
-          if (first + c >= ctas) lse[c] = minus_infinity();
-          o[c] = ptx::load_cluster4(ptx::cluster_address(outs + (row * spec::head_dim_v + dim) * 4, peer));
+          const int at = min(first + c, to.ctas - 1) * to.each + i;
+          lse[c] = first + c < to.ctas ? to.lses[at] : minus_infinity();
+          o[c] = to.sums[at];
           size[c] = 1.f;
         }
         mixture.add(lse, o, size);
       }
-      write_result(p, s, rows, row, dim, mixture.mean(), mixture.lse());
+      const int slot = rank * to.each + i;
+      write_result(p, s, rows, slot / kQuads, slot % kQuads * 4, mixture.mean(), mixture.lse());
     }
-    ptx::cluster_arrive();  // no CTA may leave while another reads its memory
-    ptx::cluster_wait();
   }
 };
 
@@ -161,6 +180,7 @@ __device__ __forceinline__ void produce(const pt_decode_params& p, const pt_tens
       }
     }
   }
+  ptx::let_next_kernel_start();
 }
 
 // With a producer two CTAs to a multiprocessor, where their registers allow it, so that the next launch can fill its rings early. Else one is
@@ -177,10 +197,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
   unsigned char* shared = dynamic;
   if constexpr (kProducer) shared += -ptx::shared_address(dynamic) & (kStageAlign - 1);
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
-  ptx::let_next_kernel_start();
   if constexpr (spec::mask != 0) ptx::wait_for_previous_kernel();  // the mask decides what may be read
 
-  Shares shares{0, 0};
+  Shares shares{0, 0, 1};
   Walk walk;
   int split = 0;
   if constexpr (config::even_share) {
@@ -236,6 +255,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
   Query query;
   State state;
   RowMap rows;
+  if constexpr (kSplit && config::merge == kMergeCluster) {
+    rows.open(p, s);
+    ending.open_cluster(rows);
+  }
   int lead = 0, filling = 0;  // units that the loader is ahead, at most num_stages - 1, and the stage that it fills next
   int tile = 0;               // consumed of this segment
   int reading = kProducer ? warp : 0;
@@ -265,6 +288,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
             loader.enter(p, loading, lane);
           }
         }
+        if (loader.tiles_left == 0) ptx::let_next_kernel_start();
       }
       if constexpr (config::loader == kLoadCopies) ptx::commit_copies();  // one group a round, an empty one too: the waits count them
       if (lead < config::num_stages - 1) {
@@ -299,7 +323,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
         ptx::fence_async();
         __syncwarp();
       }
-      if (present != 0) state.absorb(p, query, rows, s, s.span.token_of(s.first + tile) + warp * config::tile_kv, ptx::shared_address(stage), present, lane);
+      if (present != 0) state.absorb(p, query, rows, s, s.span.token_of(s.first + tile) + warp * config::tile_kv, stage, present, lane);
       __syncwarp();  // the stage may be filled again
       if constexpr (kProducer) {
         if (lane == 0) ptx::barrier_arrive(barriers + (kStages + reading) * 8);

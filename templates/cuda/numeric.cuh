@@ -14,6 +14,15 @@ constexpr int max_of(int a, int b) { return a > b ? a : b; }
 // spec::dtype: 0 bf16, 1 fp16.
 static_assert(spec::dtype <= 1 && spec::out_dtype <= 1, "this template reads and writes 16-bit floats");
 
+// Exponent bits of two elements; all of one's set: it is Inf or NaN.
+constexpr u32 kExponents = spec::dtype == 0 ? 0x7f807f80u : 0x7c007c00u;
+__device__ __forceinline__ bool is_finite(u32 element) { return (element & kExponents & 0xffffu) != (kExponents & 0xffffu); }
+__device__ __forceinline__ float to_float(unsigned short element) {
+  if constexpr (spec::dtype == 0) return __uint_as_float(static_cast<u32>(element) << 16);
+  float x;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(element));
+  return x;
+}
 __device__ __forceinline__ u32 pack(float low, float high) {
   if constexpr (spec::dtype == 0) return ptx::pack_bf16(low, high);
   else return ptx::pack_fp16(low, high);

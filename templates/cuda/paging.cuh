@@ -39,6 +39,11 @@ struct Rows {
     if constexpr (kProducer) return base + dim_step / 4 * kPanelBytes + token_tile * 16 * 128 + (offset ^ (dim_step % 4 << 5));
     return base + offset + token_tile * 16 * kPitch + dim_step * 32;
   }
+  // Byte offset of an element.
+  __device__ __forceinline__ static u32 element(int row, int dim) {
+    if constexpr (kProducer) return dim / 64 * kPanelBytes + row * 128 + ((dim % 64 / 8 ^ (row & 7)) << 4) + dim % 8 * 2;
+    return row * kPitch + dim * 2;
+  }
   // Makes a row zeros: a V row that must not count, since 0 * garbage must stay 0.
   __device__ __forceinline__ static void clear(unsigned char* rows, int row) {
 #pragma unroll 1

@@ -80,6 +80,9 @@ __device__ __forceinline__ void prefetch_l2(const void* global) { asm volatile("
 
 // ---- overlap with the stream's neighbours (sm_90); without the launch attribute both do nothing
 
+// Called when a CTA has asked for its last bytes: earlier, the next kernel's first loads would take bandwidth from this one's; from here on
+// they fill the time that endings and merges leave to the memory.
+
 __device__ __forceinline__ void let_next_kernel_start() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
@@ -111,19 +114,16 @@ __device__ __forceinline__ u32 cluster_address(u32 shared, u32 rank) {
 #endif
   return r;
 }
-__device__ __forceinline__ float load_cluster(u32 address) {
-  float x = 0;
+// Stores into another CTA of the cluster that count as bytes on a barrier there; the store is done when that barrier says so.
+__device__ __forceinline__ void push_cluster(u32 address, float4 x, u32 barrier) {
 #if __CUDA_ARCH__ >= 900
-  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(x) : "r"(address) : "memory");
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(address), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w), "r"(barrier) : "memory");
 #endif
-  return x;
 }
-__device__ __forceinline__ float4 load_cluster4(u32 address) {
-  float4 x = make_float4(0, 0, 0, 0);
+__device__ __forceinline__ void push_cluster(u32 address, float x, u32 barrier) {
 #if __CUDA_ARCH__ >= 900
-  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w) : "r"(address) : "memory");
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(address), "f"(x), "r"(barrier) : "memory");
 #endif
-  return x;
 }
 
 // A barrier of some of the CTA's warps.

@@ -89,11 +89,12 @@ __device__ __forceinline__ Partials fixed_partials(const pt_decode_params& p, co
   const i64 pair_row = (static_cast<i64>(s.sequence) * spec::kv_heads + s.head) * kRows + rows.first;
   return {used_splits(s.span, p.num_splits), pair_row * p.num_splits, 1, p.num_splits, pair_row * p.num_splits};
 }
-__device__ __forceinline__ Partials even_partials(const Shares& shares, const Segment& s, int& first_cta) {
-  first_cta = shares.owner(s.line);
-  const int last_cta = shares.owner(s.line + s.span.tiles - 1);
-  const i64 slots = 2 * kRowsPerCta;
-  return {last_cta - first_cta + 1, first_cta * slots, slots, 1, first_cta * slots + (shares.begin(first_cta) < s.line ? kRowsPerCta : 0)};
+__device__ __forceinline__ Partials even_partials(const Shares& shares, const Segment& s, int cta, int& part) {
+  const int first = shares.owner(s.line), last = shares.owner(s.line + s.span.tiles - 1);
+  const i64 slots = 2 * kRowsPerCta, stride = shares.lanes * slots;
+  part = cta / shares.lanes - first;
+  const i64 at = first * stride + cta % shares.lanes * slots;
+  return {last - first + 1, at, stride, 1, at + (shares.begin(first) < s.line ? kRowsPerCta : 0)};
 }
 
 // A weighted sum of parts' results: base-2 LSEs relative to `top`.

@@ -1,6 +1,9 @@
 // Which tiles a CTA walks. A piece of work is a segment: consecutive tiles of one (pair, row tile). V1 and the fixed partition have one segment
-// per CTA. The even share puts the tiles of all pairs in one line, sequence by sequence, and gives every CTA a contiguous range of it, none
-// more than one tile over the average; it is computed from the real lengths and windows, by every warp for itself, without the host.
+// per CTA. The even share puts all tiles in one line, sequence by sequence, and gives every CTA a contiguous range of it, none more than one
+// tile over the average; it is computed from the real lengths and windows, by every warp for itself, without the host.
+//
+// Where all heads of a sequence have the same tiles, neighbouring CTAs take the same range of the line for different heads ("lanes"): they
+// read the same pages at the same time, which the memory rewards. Where heads differ, the line has the pairs one after the other.
 #pragma once
 #include "params.h"
 #include "cuda/visibility.cuh"
@@ -9,7 +12,7 @@ struct Segment {
   int sequence, head, row_tile;
   Span span;
   int first, count;  // tiles
-  int line;          // even share: the line's index of the pair's tile 0
+  int line;          // even share: the line's index of the segment's pair's, or sequence's, tile 0
 };
 
 // Tiles of one split of the fixed partition: they differ by one at most, and depend on the pair alone.
@@ -20,31 +23,39 @@ __device__ __forceinline__ void take_split(Segment& s, int split, int num_splits
 }
 __device__ __forceinline__ int used_splits(const Span& span, int num_splits) { return min(span.tiles, num_splits); }
 
-__device__ __forceinline__ int sequence_tiles(const pt_decode_params& p, int sequence) {
-  int tiles = 0;
-  if constexpr (kHeadsDiffer) {
-    for (int h = 0; h < spec::kv_heads; ++h) tiles += span_of(p, sequence, h).tiles;
-  } else {
-    tiles = span_of(p, sequence, 0).tiles * spec::kv_heads;
-  }
-  return tiles * kRowTiles;
-}
+constexpr int kLanes = spec::kv_heads * kRowTiles;  // CTAs that walk the same tiles of a sequence
 
-// The even share: CTA i begins at i * chunk + min(i, rest). All in 32 bits; the host bounds the line.
+// The even share among `count` ranges: range i begins at i * chunk + min(i, rest). All in 32 bits; the host bounds the line.
 struct Shares {
   int chunk, rest;
-  __device__ __forceinline__ int begin(int cta) const { return cta * chunk + min(cta, rest); }
-  // The CTA whose range holds a tile.
+  int lanes;  // CTAs to a range: kLanes, or 1
+  __device__ __forceinline__ void divide(int tiles, int count) {
+    chunk = tiles / count;
+    rest = tiles - chunk * count;
+  }
+  __device__ __forceinline__ int begin(int range) const { return range * chunk + min(range, rest); }
+  // The range that holds a tile.
   __device__ __forceinline__ int owner(int tile) const {
     const int longer = rest * (chunk + 1);
     return tile < longer ? tile / (chunk + 1) : rest + (tile - longer) / max(chunk, 1);
   }
 };
 
+// Tiles of a sequence in the line.
+__device__ __forceinline__ int sequence_tiles(const pt_decode_params& p, int sequence, int lanes) {
+  if constexpr (kHeadsDiffer) {
+    int tiles = 0;
+    for (int h = 0; h < spec::kv_heads; ++h) tiles += span_of(p, sequence, h).tiles;
+    return tiles * kRowTiles;
+  }
+  return span_of(p, sequence, 0).tiles * (lanes > 1 ? 1 : kLanes);
+}
+
 // A CTA's walk through its range of the line. The loader and the consumer have one each.
 struct Walk {
   Segment now;
-  int left;  // tiles of the range after this segment
+  int left;   // tiles of the range after this segment
+  int lanes;
 
   // Narrows the segment, which begins at the pair's tile `first`, to what is left of the range.
   __device__ __forceinline__ void enter(int first) {
@@ -55,8 +66,10 @@ struct Walk {
   __device__ __forceinline__ void next(const pt_decode_params& p) {
     now.line += now.span.tiles;
     bool moved = false;
-    if (kRowTiles > 1 && ++now.row_tile < kRowTiles) {
-    } else {
+    if (!kHeadsDiffer && lanes > 1) {
+      ++now.sequence;
+      moved = true;
+    } else if (kRowTiles == 1 || ++now.row_tile == kRowTiles) {
       now.row_tile = 0;
       moved = kHeadsDiffer;
       if (++now.head == spec::kv_heads) {
@@ -72,21 +85,23 @@ struct Walk {
 
 // Every warp computes the same; returns false where the CTA's range is empty.
 __device__ __forceinline__ bool start_walk(const pt_decode_params& p, int lane, int cta, Shares& shares, Walk& walk) {
+  shares.lanes = walk.lanes = !kHeadsDiffer && p.num_ctas >= kLanes ? kLanes : 1;
+  const int ranges = p.num_ctas / shares.lanes, range = cta / shares.lanes;
+  if (range >= ranges) return false;
   int mine = 0, first_chunk = 0;
   for (int base = 0; base < p.batch; base += 32) {
-    const int x = base + lane < p.batch ? sequence_tiles(p, base + lane) : 0;
+    const int x = base + lane < p.batch ? sequence_tiles(p, base + lane, shares.lanes) : 0;
     if (base == 0) first_chunk = x;
     mine += x;
   }
   const int total = __reduce_add_sync(0xffffffffu, mine);
-  shares.chunk = total / p.num_ctas;
-  shares.rest = total - shares.chunk * p.num_ctas;
-  const int begin = shares.begin(cta);
-  walk.left = shares.begin(cta + 1) - begin;
+  shares.divide(total, ranges);
+  const int begin = shares.begin(range);
+  walk.left = shares.begin(range + 1) - begin;
   if (walk.left == 0) return false;
   int before = 0;
   for (int base = 0;; base += 32) {
-    const int x = base == 0 ? first_chunk : base + lane < p.batch ? sequence_tiles(p, base + lane) : 0;
+    const int x = base == 0 ? first_chunk : base + lane < p.batch ? sequence_tiles(p, base + lane, shares.lanes) : 0;
     int sum = x;  // inclusive
 #pragma unroll
     for (int distance = 1; distance < 32; distance *= 2) {
@@ -104,7 +119,10 @@ __device__ __forceinline__ bool start_walk(const pt_decode_params& p, int lane, 
   }
   walk.now.head = walk.now.row_tile = 0;
   walk.now.span = span_of(p, walk.now.sequence, 0);
-  if constexpr (!kHeadsDiffer) {  // all pairs of the sequence are of one length
+  if (!kHeadsDiffer && shares.lanes > 1) {
+    walk.now.head = cta % shares.lanes / kRowTiles;
+    walk.now.row_tile = cta % kRowTiles;
+  } else if constexpr (!kHeadsDiffer) {  // all pairs of the sequence are of one length
     const int pair = (begin - walk.now.line) / walk.now.span.tiles;
     walk.now.head = pair / kRowTiles;
     walk.now.row_tile = pair % kRowTiles;

@@ -27,6 +27,8 @@ const std::vector<int> kGroups = {1, 4, 7, 8, 16, 71};
 const std::vector<int> kPages = {16, 64, 7};
 constexpr const char* kArchs[] = {"sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a"};
 constexpr int kTolerableLocalBytes = 256;  // of a kernel that no default chooses
+// ptxas 13.0 gives every sm_120 kernel with tensor maps a frame of 8 bytes, without a spill.
+constexpr int kFrameOfTensorMaps = 8;
 
 struct Combination {
   Target target;
@@ -120,12 +122,13 @@ class CompileForEveryArchitecture : public testing::Test {
       const std::lock_guard lock(mutex);
       const std::string where = c.target.arch + " " + canonical_json(c.spec) + " " + c.config.canonical_json();
       EXPECT_EQ(problem, "") << where;
-      if (facts.local_bytes != 0) std::cout << facts.local_bytes << " bytes of local memory: " << where << "\n";
+      if (facts.local_bytes > kFrameOfTensorMaps) std::cout << facts.local_bytes << " bytes of local memory: " << where << "\n";
     });
   }
 
   static std::string problem_of(const Combination& c, const LaunchFacts& facts) {
-    if (facts.local_bytes > (c.is_default ? 0 : kTolerableLocalBytes)) return std::to_string(facts.local_bytes) + " bytes of spills or local arrays";
+    const int frame = c.target.compute_capability == 120 && c.config.at("LOADER") == 2 ? kFrameOfTensorMaps : 0;
+    if (facts.local_bytes > (c.is_default ? frame : kTolerableLocalBytes)) return std::to_string(facts.local_bytes) + " bytes of spills or local arrays";
     if (facts.shared_bytes + facts.static_shared_bytes > c.target.shared_per_block) return std::to_string(facts.shared_bytes) + " bytes of shared memory";
     if (const int64_t said = ConfigSpace::builtin().derived("SHARED_BYTES", c.spec, c.config, c.target); said != facts.shared_bytes)
       return "the space's SHARED_BYTES is " + std::to_string(said) + ", the template's " + std::to_string(facts.shared_bytes);

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "codegen/generate.hpp"
+#include "codegen/launch_plan.hpp"
 #include "codegen/support.hpp"
 #include "tests/codegen_testing.hpp"
 
@@ -87,30 +88,31 @@ TEST(Space, EnumerationEqualsBruteForce) {
   EXPECT_EQ(actual, expected);
 }
 
-// Catches bucket conditions that are asked of no bucket, or not asked of one: worked by hand for 1 x 64 tokens.
+// Catches bucket conditions that are asked of no bucket, or not asked of one.
 TEST(Space, BucketConditionsNeedABucket) {
   const Target target = Target::by_name("sm_90a");
   const AttentionSpec spec;
-  auto most_splits = [](const ConfigSpace::Candidates& candidates) {
-    int most = 0;
-    for (const KernelConfig& config : candidates.configs) most = std::max(most, config.num_splits());
-    return most;
-  };
   const ConfigSpace& space = ConfigSpace::builtin();
-  EXPECT_EQ(most_splits(space.candidates(spec, target)), 128);
-  EXPECT_EQ(most_splits(space.candidates(spec, target, Bucket{0, 6})), 4);        // 64 tokens are 4 tiles of one warp of 16
-  EXPECT_EQ(most_splits(space.candidates(spec, target, Bucket{11, 16})), 1);      // 2048 * 8 CTAs
-  EXPECT_EQ(most_splits(space.candidates(spec, target, Bucket{7, 16})), 4);       // 32 * 132 / (128 * 8) = 4.1
-  auto most_quarters = [](const ConfigSpace::Candidates& candidates) {
-    int most = 0;
-    for (const KernelConfig& config : candidates.configs) most = std::max(most, config.at("CTA_QUARTERS"));
-    return most;
-  };
-  EXPECT_EQ(most_quarters(space.candidates(spec, target)), 12);
-  EXPECT_EQ(most_quarters(space.candidates(spec, target, Bucket{0, 6})), 0);      // 8 * 4 tiles, and a quarter of the device are 33 CTAs
-  EXPECT_EQ(most_quarters(space.candidates(spec, target, Bucket{0, 7})), 1);      // 8 * 8 tiles
-  EXPECT_EQ(most_quarters(space.candidates(spec, target, Bucket{10, 16})), 12);
-  EXPECT_EQ(most_quarters(space.candidates(spec, target, Bucket{11, 16})), 0);    // a batch of 2048
+  const auto all = space.candidates(spec, target);
+  const auto has = [](const ConfigSpace::Candidates& candidates, const auto& predicate) { return std::any_of(candidates.configs.begin(), candidates.configs.end(), predicate); };
+  const auto even = [](const KernelConfig& config) { return config.even_share(); };
+  EXPECT_TRUE(has(all, even));
+  EXPECT_TRUE(has(all, [](const KernelConfig& config) { return config.num_splits() == 128; }));
+  for (const Bucket bucket : {Bucket{0, 6}, Bucket{0, 7}, Bucket{3, 10}, Bucket{7, 16}, Bucket{10, 16}, Bucket{11, 16}}) {
+    const auto some = space.candidates(spec, target, bucket);
+    EXPECT_LT(some.configs.size(), all.configs.size()) << bucket.text();
+    for (const KernelConfig& config : some.configs) {
+      const int64_t tiles = (bucket.len() + config.at("NUM_WARPS") * config.at("TILE_KV") - 1) / (config.at("NUM_WARPS") * config.at("TILE_KV")), pairs = int64_t{bucket.batch()} * spec.kv_heads;
+      ASSERT_LE(config.num_splits(), tiles) << bucket.text() << " " << config.canonical_json();
+      if (config.even_share()) {
+        ASSERT_LE(LaunchPlan(config, target).num_ctas, tiles * pairs) << bucket.text() << " " << config.canonical_json();
+      }
+      if (pairs >= int64_t{32} * target.processors) {
+        ASSERT_EQ(config.num_splits(), 1) << "the batch alone fills the device";
+      }
+    }
+    EXPECT_EQ(has(some, even), bucket.batch() <= 1024 && int64_t{bucket.batch()} * spec.kv_heads * bucket.len() / 16 > target.processors) << bucket.text();
+  }
   AttentionSpec invariant = spec;
   invariant.batch_invariant = true;
   EXPECT_EQ(space.candidates(invariant, target, Bucket{0, 6}).configs, space.candidates(invariant, target).configs);

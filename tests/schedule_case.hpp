@@ -12,7 +12,7 @@ inline HostWalk walk_of(const pt_decode_params& p, int cta) {
     Shares shares{};
     Walk walk{};
     const bool any = start_walk(p, lane, cta, shares, walk);
-    result.shares[at] = {shares.chunk, shares.rest};
+    result.shares[at] = {shares.chunk, shares.rest, shares.lanes};
     if (!any) return;
     result.segments[at].push_back(told(walk.now));
     while (walk.left > 0) {
@@ -38,8 +38,8 @@ inline const Schedule& schedule() {
       kTileTokens,
       spec::kv_heads,
       walk_of,
-      [](HostShares shares, int cta) { return Shares{shares.chunk, shares.rest}.begin(cta); },
-      [](HostShares shares, int tile) { return Shares{shares.chunk, shares.rest}.owner(tile); },
+      [](HostShares shares, int range) { return Shares{shares.chunk, shares.rest, shares.lanes}.begin(range); },
+      [](HostShares shares, int tile) { return Shares{shares.chunk, shares.rest, shares.lanes}.owner(tile); },
       [](const pt_decode_params& p, int sequence, int head) { return span_of(p, sequence, head).tiles; },
       [](const pt_decode_params& p, int sequence, int head, int split, int num_splits) {
         Segment s = pair_of(p, sequence, head);

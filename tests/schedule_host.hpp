@@ -19,7 +19,7 @@ struct HostSegment {
   int sequence, head, row_tile, first, count, tiles, line;
 };
 struct HostShares {
-  int chunk, rest;
+  int chunk, rest, lanes;
 };
 struct HostWalk {
   std::array<HostShares, 32> shares;                    // of each lane
@@ -115,6 +115,7 @@ struct float4 {
 };
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 inline float __int_as_float(unsigned bits) { return std::bit_cast<float>(bits); }
+inline float __uint_as_float(unsigned bits) { return std::bit_cast<float>(bits); }
 inline float __fdividef(float a, float b) { return a / b; }
 inline float fmaxf(float a, float b) { return a > b ? a : b; }
 inline unsigned long long __cvta_generic_to_shared(const void*) { return 0; }

@@ -1,18 +1,28 @@
 #!/usr/bin/env bash
 # Runs the GPU tests of out/gpu-bundle (made by `cmake --build --preset gpu-bundle`) on this machine's first GPU.
-#   scripts/gpu_test.sh [LOG_DIR]                      every test program, side by side
+#   scripts/gpu_test.sh [LOG_DIR]                      every test program in shards, side by side, and random cases of attention_fuzz
 #   SANITIZER=memcheck scripts/gpu_test.sh [LOG_DIR]   every test case under compute-sanitizer (memcheck, racecheck, initcheck, synccheck), a process each
-# GTEST_FILTER narrows the tests. Status 0 only if all pass and the sanitizer is silent; what failed is listed.
+# GTEST_FILTER narrows the tests, FUZZ_COUNT (400; 0: none) and FUZZ_SEED set the random cases, JOBS (14) the processes. Status 0 only if all pass
+# and the sanitizer is silent; what failed is listed.
 set -uo pipefail
 cd "$(dirname "$0")/../out/gpu-bundle"
 logs=${1:-$(mktemp -d)}
 mkdir -p "$logs"
 PAGETUNE_CACHE_DIR=$(mktemp -d)
 export PAGETUNE_CACHE_DIR PAGETUNE_TEST_DEVICE=cuda:0 logs
+jobs=${JOBS:-14}
 
-run_program() {
-  if ./"$1" --gtest_brief=1 >"$logs/$1.plain.log" 2>&1; then verdict=ok; else verdict="FAILED ($?)"; fi
-  echo "$1: $verdict; $(grep -hE 'PASSED|FAILED  ' "$logs/$1.plain.log" | tr -s ' \n' ' ')"
+# A program's shard: which tests it has is GoogleTest's business. More shards than processes, so that one with long tests holds up little.
+run_shard() {
+  local program=$1 shard=$2 shards=$3 start=$SECONDS verdict
+  local log="$logs/$program.$shard.log"
+  if GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard "./$program" --gtest_brief=1 >"$log" 2>&1; then verdict=ok; else verdict="FAILED ($?)"; fi
+  echo "$program $((shard + 1))/$shards: $verdict, $((SECONDS - start)) s; $(grep -hE 'PASSED|SKIPPED|FAILED  ' "$log" | tr -s ' \n' ' ')"
+}
+run_fuzz() {
+  local start=$SECONDS verdict log="$logs/attention_fuzz.log"
+  if ./attention_fuzz --count "$1" --seed "${FUZZ_SEED:-1}" --device "$PAGETUNE_TEST_DEVICE" --threads 4 >"$log" 2>&1; then verdict=ok; else verdict="FAILED ($?)"; fi
+  echo "attention_fuzz: $verdict, $((SECONDS - start)) s; $(grep -h WRONG "$log" | head -3 | tr -s ' \n' ' ') $(tail -n 1 "$log")"
 }
 
 # No device memory is leaked by design: the process's end returns it. Errors of the driver's API that a test provokes are not faults.
@@ -25,16 +35,28 @@ run_case() {
     echo "$1 $2: FAILED ($?); $(grep -hE 'ERROR SUMMARY|RACECHECK SUMMARY|Internal Sanitizer Error|FAILED  ' "$log" | head -3 | tr -s ' \n' ' ')"
   fi
 }
-export -f run_program run_case
+export -f run_shard run_fuzz run_case
+
+# Lines of function and arguments. The fuzzer and the programs that are not shared out go first: they take longest.
+list_work() {
+  local program shards shard
+  if ((${FUZZ_COUNT:-400} > 0)); then echo "run_fuzz ${FUZZ_COUNT:-400}"; fi
+  for program in *_test; do
+    if [[ $program != attention_device_test ]]; then echo "run_shard $program 0 1"; fi
+  done
+  shards=$((2 * jobs))
+  for ((shard = 0; shard < shards; ++shard)); do echo "run_shard attention_device_test $shard $shards"; done
+}
 
 if [[ -z ${SANITIZER:-} ]]; then
-  verdicts=$(printf '%s\n' *_test | xargs -P 14 -I{} bash -c 'run_program {}')
+  verdicts=$(list_work | xargs -P "$jobs" -I{} bash -c '{}')
   echo "$verdicts"
+  echo "$(grep -c ': ok' <<<"$verdicts") of $(wc -l <<<"$verdicts") runs passed in $SECONDS s; logs in $logs"
 else
   export SANITIZER PAGETUNE_TEST_SANITIZED=1
   verdicts=$(for program in *_test; do
     ./"$program" --gtest_list_tests | awk -v p="$program" '/^[^ ]/ { suite = $1 } /^ / { print p, suite $1 }'
-  done | xargs -P 14 -L 1 bash -c 'run_case "$0" "$1"')
+  done | xargs -P "$jobs" -L 1 bash -c 'run_case "$0" "$1"')
   grep FAILED <<<"$verdicts"
   echo "$SANITIZER: $(grep -c ': ok$' <<<"$verdicts") of $(wc -l <<<"$verdicts") test cases clean"
 fi

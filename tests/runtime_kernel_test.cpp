@@ -403,15 +403,15 @@ TEST_F(RuntimeKernel, CFunctionsReturnCodesAndAMessagePerThread) {
   const std::string device = test_device_id();
   const auto get = [&](const char* json, const char* where, pt_kernel** out) { return pt_get_kernel(json, where, cache().c_str(), out); };
   pt_kernel* kernel = nullptr;
-  EXPECT_EQ(get(R"({"head_dim_k":64,"head_dim_v":64,"window":true})", device.c_str(), &kernel), PT_UNSUPPORTED);
-  expect_mentions(pt_last_error(), {"window"});
+  EXPECT_EQ(get(R"({"head_dim_k":64,"head_dim_v":64,"kv_dtype":"fp8_e4m3"})", device.c_str(), &kernel), PT_UNSUPPORTED);
+  expect_mentions(pt_last_error(), {"kv_dtype"});
   EXPECT_EQ(kernel, nullptr);
   std::jthread([&] {
     EXPECT_STREQ(pt_last_error(), "");
     EXPECT_EQ(get("{\"heads\":3}", device.c_str(), &kernel), PT_INVALID_ARGUMENT);
     expect_mentions(pt_last_error(), {"heads"});
   }).join();
-  expect_mentions(pt_last_error(), {"window"});
+  expect_mentions(pt_last_error(), {"kv_dtype"});
   EXPECT_EQ(get("{", device.c_str(), &kernel), PT_INVALID_ARGUMENT);
   EXPECT_EQ(get("{}", "gpu", &kernel), PT_INVALID_ARGUMENT);
   EXPECT_EQ(get("{}", "cuda:99", &kernel), PT_NO_DEVICE);

@@ -39,6 +39,10 @@ class Svg:
             file.write("\n".join([self.head, *self.parts, "</svg>"]) + "\n")
 
 
+def percent(share):
+    return f"{100 * share:.0f} %"
+
+
 def cell_text(key):
     hq, hkv, dim, page, batch, length, ragged = key
     return f"{hq}/{hkv}/{dim}, page {page}, {batch} × {size_text(length)}{' ragged' if ragged else ''}"
@@ -66,10 +70,10 @@ def draw_fractions(path, plain, peers, floor):
     for key, row in sorted(plain.items()):
         if key in peers:
             share = peers[key][0] / floor
-            svg.dot(at_x(row["kv_bytes"]), at_y(min(share, 1)), PEER, key[6], f"{cell_text(key)}: {peers[key][1]} {peers[key][2]:.1f} µs, {share:.0%}")
+            svg.dot(at_x(row["kv_bytes"]), at_y(min(share, 1)), PEER, key[6], f"{cell_text(key)}: {peers[key][1]} {peers[key][2]:.1f} µs, {percent(share)}")
     for key, row in sorted(plain.items()):
         share = row["rate"] / floor
-        svg.dot(at_x(row["kv_bytes"]), at_y(min(share, 1)), OURS, key[6], f"{cell_text(key)}: {row['median_us']:.1f} µs, {share:.0%}")
+        svg.dot(at_x(row["kv_bytes"]), at_y(min(share, 1)), OURS, key[6], f"{cell_text(key)}: {row['median_us']:.1f} µs, {percent(share)}")
     svg.write(path)
 
 
@@ -122,7 +126,7 @@ def cells_section(plain, peers, floor):
             for page in pages:
                 key = (*shape, page, *problem)
                 row = mine.get(key)
-                text = f"{row['median_us']:.1f} ({row['rate'] / floor:.0%})" if row else "–"
+                text = f"{row['median_us']:.1f} ({percent(row['rate'] / floor)})" if row else "–"
                 if row and key in peers:
                     text += f" {row['rate'] / peers[key][0]:.2f}×"
                 cells.append(text)
@@ -145,7 +149,7 @@ def misses_section(compared, plain, peers, floor):
         want = target_of(compared.size[key])
         if ratio < want:
             row = plain[key]
-            rows.append([cell_text(key), f"{row['median_us']:.1f}", f"{row['rate'] / floor:.0%}", f"{ratio:.2f}×", f"{want}×", peers[key][1], " ".join(schedule_of(row))])
+            rows.append([cell_text(key), f"{row['median_us']:.1f}", percent(row["rate"] / floor), f"{ratio:.2f}×", f"{want}×", peers[key][1], " ".join(schedule_of(row)).strip()])
     if not rows:
         return "No compared cell is below its class's target."
     most = 40
@@ -179,7 +183,7 @@ def headwise_section(others, floor):
         if not all(name in run for name in names):
             continue
         ours, off, uniform, passes = (run[name] for name in names)
-        rows.append([str(ours["page"]), problem_text(ours["batch"], ours["len"], False), str(ours["window"]), f"{ours['kv_bytes'] / floor:.1f}", f"{ours['median_us']:.1f} ({ours['rate'] / floor:.0%})",
+        rows.append([str(ours["page"]), problem_text(ours["batch"], ours["len"], False), str(ours["window"]), f"{ours['kv_bytes'] / floor:.1f}", f"{ours['median_us']:.1f} ({percent(ours['rate'] / floor)})",
                      f"{off['median_us']:.1f}", f"{uniform['median_us']:.1f} ({uniform['median_us'] / ours['median_us']:.2f}×)", f"{passes['median_us']:.1f} ({passes['median_us'] / ours['median_us']:.2f}×)"])
     if not rows:
         return "Not measured yet."

@@ -142,8 +142,8 @@ void pt_merge(const pt_decode_params* params, int worker, int workers) {
   }
 }
 
-// In the order of pagetune::LaunchFacts. The initialiser depends on the constants, so it becomes data when they are known.
-__attribute__((used, section(".rodata.pt_facts"))) extern const int pt_facts[13] = {
+// In the order of pagetune::LaunchFacts; what is left out belongs to GPUs and is zero. The initialiser depends on the constants, so it becomes data when they are known.
+__attribute__((used, section(".rodata.pt_facts"))) extern const int pt_facts[19] = {
     static_cast<int>(sizeof(pt_decode_params)),
     static_cast<int>(PT_PARAMS_VERSION),
     config_variant,

@@ -1,27 +1,22 @@
 // Decode attention over head shapes, batches, lengths and pages: the tables of docs/decode.md, one JSON line per measurement.
 //   bench_decode [--shapes 32/8/128] [--batch-len 1x1024,8x8192] [--pages 16,64] [--uniform] [--ragged] [--headwise] [--gpt-oss] [--long-graph]
 //                [--tune SECONDS] [--configs tuned|default|both] [--out FILE]
+//   bench_decode --prepare sm_90a [the same choice]      compiles the candidates ahead, without a device
 #include <algorithm>
-#include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
-#include <map>
 #include <memory>
-#include <mutex>
-#include <set>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "codegen/launch_plan.hpp"
 #include "codegen/support.hpp"
 #include "decode_cases.hpp"
+#include "decode_kernels.hpp"
 #include "pagetune/error.hpp"
-#include "runtime/build.hpp"
-#include "runtime/parallel.hpp"
 #include "tuner/bench_line.hpp"
 #include "tuner/budget.hpp"
-#include "tuner/candidates.hpp"
 #include "tuner/cli/exit_code.hpp"
 #include "tuner/cli/options.hpp"
 #include "tuner/cli/progress.hpp"
@@ -38,7 +33,7 @@ struct Arguments {
   std::vector<int> pages;
   bool uniform = false, ragged = false, headwise = false, gpt_oss = false, long_graph = false;
   double limit_gib = 0, tune_s = 0;
-  std::string configs = "tuned", out, peers, device = "auto";
+  std::string configs = "tuned", out, peers, device = "auto", prepare;
   bool brief = false;
 };
 
@@ -68,22 +63,20 @@ std::vector<Group> cases_of(const Arguments& arguments) {
   }
   const bool all = !(arguments.uniform || arguments.ragged || arguments.headwise || arguments.gpt_oss || arguments.long_graph);
   std::vector<Group> groups;
-  const auto add = [&](bool wanted, const std::vector<Group>& more) {
-    if (all || wanted) groups.insert(groups.end(), more.begin(), more.end());
-  };
-  add(arguments.uniform, plain_cases(choice, false));
-  add(arguments.ragged, plain_cases(choice, true));
-  add(arguments.headwise, headwise_cases(choice));
-  add(arguments.gpt_oss, gpt_oss_cases(choice));
-  add(arguments.long_graph, long_graph_cases(choice));
+  const auto add = [&](const std::vector<Group>& more) { groups.insert(groups.end(), more.begin(), more.end()); };
+  if (all || arguments.uniform) add(plain_cases(choice, false));
+  if (all || arguments.ragged) add(plain_cases(choice, true));
+  if (all || arguments.headwise) add(headwise_cases(choice));
+  if (all || arguments.gpt_oss) add(gpt_oss_cases(choice));
+  if (all || arguments.long_graph) add(long_graph_cases(choice));
   return groups;
 }
 
 // Removes the groups that cannot be measured here; says why and returns how many.
-int drop_unfit(std::vector<Group>& groups, const Device& device, size_t memory_limit) {
+int drop_unfit(std::vector<Group>& groups, const Target& target, size_t memory_limit) {
   const auto reason_of = [&](const Group& group) -> std::string {
     for (const DecodeCell& cell : group.cells) {
-      if (const Support support = supports(cell.spec, device.target()); !support) return support.reason;
+      if (const Support support = supports(cell.spec, target); !support) return support.reason;
       const auto bytes = static_cast<double>(cache_bytes(cell));
       if (bytes > static_cast<double>(memory_limit)) return fmt::format("K and V of {:.1f} GiB do not fit the limit of {:.1f} GiB", bytes / (1 << 30), static_cast<double>(memory_limit) / (1 << 30));
     }
@@ -110,7 +103,7 @@ class Run {
     choose();
     build();
     KvPool pool(device_);
-    for (size_t g = 0; g < groups_.size() && !cli::interrupted(); ++g) measure(groups_[g], ways_[g], pool);
+    for (size_t g = 0; g < groups_.size() && !cli::interrupted(); ++g) measure(groups_[g], lines_of_[g], pool);
     const double other = seconds_since(begin) - compiling_s_ - tuning_s_ - seconds_.building - seconds_.problems - seconds_.checks - seconds_.timing;
     fmt::print(stderr, "{} measured, {} failed, {} left out; compiling {}, tuning {}, problems {}, checks {}, timing {}, other {}\n", measured_, failed_, left_out,
                duration_text(compiling_s_ + seconds_.building), duration_text(tuning_s_), duration_text(seconds_.problems), duration_text(seconds_.checks), duration_text(seconds_.timing),
@@ -130,46 +123,18 @@ class Run {
     bool tuned;
   };
 
-  // The buckets of all passes, by spec; what is in the store already costs nothing.
-  WorkList works() const {
-    std::vector<AttentionSpec> specs;
-    std::map<std::string, std::set<Bucket>> buckets;  // by canonical text
-    for (const Group& group : groups_)
-      for (const Contender& contender : group.contenders)
-        for (size_t k = 0; k < contender.passes.size(); ++k) {
-          const AttentionSpec& spec = group.cells[contender.passes[k]].spec;
-          if (std::find(specs.begin(), specs.end(), spec) == specs.end()) specs.push_back(spec);
-          const Bucket bucket = contender.buckets[k];
-          const int64_t bytes = kv_bytes(spec, int64_t{bucket.batch()} * bucket.len());
-          if (static_cast<size_t>(bytes) <= memory_limit_) buckets[canonical_json(spec)].insert(bucket);
-        }
-    WorkList list;
-    for (const AttentionSpec& spec : specs)
-      for (const Bucket bucket : buckets[canonical_json(spec)]) list.works.push_back({spec, bucket, {}});
-    return list;
-  }
-
-  // First all candidates of all specs side by side, so that the device does not wait for the compiler at each spec.
+  // First the candidates of all specs side by side, so that the device does not wait for the compiler at each spec.
   void tune() {
     const auto begin = Clock::now();
-    cli::Workset set{std::shared_ptr<Device>(&device_, [](Device*) {}), policy_, works()};
-    std::vector<std::pair<AttentionSpec, KernelConfig>> defaults, others;
-    std::map<std::string, std::set<KernelConfig>> seen;
-    for (const Work& work : set.list.works) {
-      if (current_winner(store_, device_.environment().key(), work, device_.target(), policy_)) continue;
-      const CandidateSet candidates = candidates_of(work, device_.target(), store_, device_.environment().key());
-      for (const KernelConfig& config : candidates.configs)
-        if (seen[canonical_json(work.spec)].insert(shape_of(config)).second) (config == candidates.default_config ? defaults : others).emplace_back(work.spec, config);
-    }
-    // A spec's candidates are sorted: taken in one stride over all, none is favoured where time ends first.
-    std::vector<std::pair<AttentionSpec, KernelConfig>> all = defaults;
-    constexpr size_t kStrides = 16;
-    for (size_t first = 0; first < kStrides; ++first)
-      for (size_t i = first; i < others.size(); i += kStrides) all.push_back(others[i]);
+    cli::Workset set{std::shared_ptr<Device>(&device_, [](Device*) {}), policy_, {}};
+    set.list.works = works_of(groups_, memory_limit_);
+    std::vector<Work> todo = set.list.works;
+    std::erase_if(todo, [&](const Work& work) { return current_winner(store_, device_.environment().key(), work, device_.target(), policy_).has_value(); });
+    const KernelList kernels = candidate_kernels(todo, device_.target(), store_, device_.environment().key());
     constexpr double kShare = 0.4;  // of the budget
-    const int64_t built = build_all(all, kShare * arguments_.tune_s);
+    const int64_t built = build_kernels(device_.compiler(), store_, device_.target(), kernels, kShare * arguments_.tune_s);
     compiling_s_ += seconds_since(begin);
-    fmt::print(stderr, "{} works, {} kernels, {} of them ready after {}\n", set.list.works.size(), all.size(), built, duration_text(seconds_since(begin)));
+    fmt::print(stderr, "{} works, {} of them to do; {} kernels, {} of them ready after {}\n", set.list.works.size(), todo.size(), kernels.size(), built, duration_text(seconds_since(begin)));
 
     const auto start = Clock::now();
     const SessionReport report = cli::tune_workset(set, store_, std::max(1.0, arguments_.tune_s - seconds_since(begin)), false, false);
@@ -179,29 +144,6 @@ class Run {
       if (work.outcome == Outcome::failed) fmt::print(stderr, "not tuned: {}, bucket {}: {}\n", spec_text(work.work.spec), work.work.bucket.text(), work.message);
     fmt::print(stderr, "{} tuned, {} stored before, {} failed, {} not reached\n", report.count(Outcome::tuned), report.count(Outcome::stored_before), report.count(Outcome::failed),
                report.count(Outcome::not_reached));
-  }
-
-  // Compiles into the store until the time has passed; returns how many are there.
-  int64_t build_all(const std::vector<std::pair<AttentionSpec, KernelConfig>>& kernels, double limit_s) {
-    constexpr int64_t kThreads = 32;  // each takes some hundred MB
-    const auto begin = Clock::now();
-    std::atomic<int64_t> built{0};
-    std::mutex mutex;
-    parallel_for(
-        static_cast<int64_t>(kernels.size()),
-        [&](int64_t i) {
-          if (cli::interrupted() || seconds_since(begin) > limit_s) return;
-          const auto& [spec, config] = kernels[static_cast<size_t>(i)];
-          try {
-            build_binary(device_.compiler(), store_, spec, config, device_.target());
-            ++built;
-          } catch (const Error& failure) {
-            const std::lock_guard lock(mutex);
-            fmt::print(stderr, "not built: {}: {}\n", config.canonical_json(), std::string(failure.what()).substr(0, 200));
-          }
-        },
-        kThreads);
-    return built;
   }
 
   void choose() {
@@ -222,21 +164,17 @@ class Run {
           if (std::none_of(lines.begin() + static_cast<std::ptrdiff_t>(first), lines.end(), same)) lines.push_back(line);
         }
       }
-      ways_.push_back(std::move(lines));
+      lines_of_.push_back(std::move(lines));
     }
   }
 
   void build() {
     const auto begin = Clock::now();
-    std::vector<std::pair<AttentionSpec, KernelConfig>> kernels;
-    std::map<std::string, std::set<KernelConfig>> seen;
+    KernelList kernels;
     for (size_t g = 0; g < groups_.size(); ++g)
-      for (const Line& line : ways_[g])
-        for (const Pass& pass : line.way) {
-          const AttentionSpec& spec = groups_[g].cells[pass.cell].spec;
-          if (seen[canonical_json(spec)].insert(shape_of(pass.config)).second) kernels.emplace_back(spec, pass.config);
-        }
-    build_all(kernels, 1e9);
+      for (const Line& line : lines_of_[g])
+        for (const Pass& pass : line.way) add_kernel(kernels, groups_[g].cells[pass.cell].spec, pass.config);
+    build_kernels(device_.compiler(), store_, device_.target(), kernels, 1e9);
     compiling_s_ += seconds_since(begin);
   }
 
@@ -279,18 +217,34 @@ class Run {
   Peers peers_;
   Lines lines_;
   MeasurePolicy policy_;
-  std::vector<std::vector<Line>> ways_;  // by group
+  std::vector<std::vector<Line>> lines_of_;  // by group
   BenchSeconds seconds_;
   double compiling_s_ = 0, tuning_s_ = 0;
   int measured_ = 0, failed_ = 0;
 };
 
+// Needs no device: the store is carried to one, whose NVRTC must be of the same version.
+int prepare(const Arguments& arguments, std::vector<Group> groups) {
+  const Target target = Target::by_name(arguments.prepare);
+  const size_t limit = arguments.limit_gib > 0 ? static_cast<size_t>(arguments.limit_gib * (1 << 30)) : SIZE_MAX;
+  drop_unfit(groups, target, limit);
+  const auto store = Store::open();
+  cli::catch_interrupt();
+  const auto begin = Clock::now();
+  const KernelList kernels = candidate_kernels(works_of(groups, limit), target, *store, "");
+  const int64_t built = build_kernels(compiler_for(target), *store, target, kernels, arguments.tune_s > 0 ? arguments.tune_s : 1e9);
+  fmt::print("{} of {} kernels for {} are in {} after {}\n", built, kernels.size(), target.arch, store->dir(), duration_text(seconds_since(begin)));
+  cli::print_problems(*store);
+  return built == static_cast<int64_t>(kernels.size()) ? cli::kDone : cli::kPartly;
+}
+
 int run(const Arguments& arguments) {
   std::vector<Group> groups = cases_of(arguments);
+  if (!arguments.prepare.empty()) return prepare(arguments, std::move(groups));
   const std::shared_ptr<Device> device = cli::one_device(arguments.device);
   const size_t free = device->free_bytes() / 10 * 9;
   const size_t limit = arguments.limit_gib > 0 ? std::min(free, static_cast<size_t>(arguments.limit_gib * (1 << 30))) : free;
-  const int left_out = drop_unfit(groups, *device, limit);
+  const int left_out = drop_unfit(groups, device->target(), limit);
   const auto store = Store::open();
   cli::catch_interrupt();
   return Run(arguments, *device, *store, std::move(groups), limit).all(left_out);
@@ -318,7 +272,12 @@ int main(int argc, char** argv) {
   app.add_option("--peers", arguments.peers, "File with other kernels' times; else the one of this device below bench/peers");
   app.add_flag("--brief", arguments.brief, "Short lines on stdout; the file of --out has the JSON lines");
   cli::add_device_option(app, arguments.device);
-  CLI11_PARSE(app, argc, argv);
+  app.add_option("--prepare", arguments.prepare, "Only compile the candidates of the chosen cells for a target (sm_90a) into the store; needs no device");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& wrong) {
+    return app.exit(wrong) == 0 ? cli::kDone : cli::kUsage;
+  }
   try {
     return bench::run(arguments);
   } catch (const cli::UsageError& wrong) {

@@ -9,17 +9,18 @@
 
 #include "pagetune/error.hpp"
 #include "runtime/launch.hpp"
+#include "runtime/parallel.hpp"
 #include "tuner/numeric.hpp"
 #include "tuner/visibility.hpp"
 
 namespace pagetune {
 
-class BenchProblem::Buffer {
+class DeviceBuffer {
  public:
-  Buffer(Device& device, size_t bytes) : device_(device), data_(device.allocate(std::max<size_t>(bytes, 1))) {}
-  ~Buffer() { device_.release(data_); }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
+  DeviceBuffer(Device& device, size_t bytes) : device_(device), data_(device.allocate(std::max<size_t>(bytes, 1))) {}
+  ~DeviceBuffer() { device_.release(data_); }
+  DeviceBuffer(const DeviceBuffer&) = delete;
+  DeviceBuffer& operator=(const DeviceBuffer&) = delete;
   void* data() const { return data_; }
 
  private:
@@ -92,15 +93,15 @@ void fill_features(const AttentionSpec& spec, const BenchFeatures& features, Inp
 }
 
 // By reference: the parameters point into it.
-void fill_inputs(const AttentionSpec& spec, const std::vector<int>& lens, const BenchFeatures& features, Inputs& in) {
+void fill_inputs(const AttentionSpec& spec, const std::vector<int>& lens, const BenchOptions& options, Inputs& in) {
   if (lens.empty()) throw Error(ErrorCode::invalid_argument, "a bench problem needs at least one sequence");
   in.lens = lens;
   in.params.struct_size = sizeof(pt_decode_params);
   in.params.version = PT_PARAMS_VERSION;
   in.params.seq_lens = in.lens.data();
   in.params.batch = static_cast<int>(lens.size());
-  in.params.max_len = std::max(1, *std::max_element(lens.begin(), lens.end()));
-  fill_features(spec, features, in);
+  in.params.max_len = std::max({1, options.prepared_len, *std::max_element(lens.begin(), lens.end())});
+  fill_features(spec, options.features, in);
   set_contiguous_strides(spec, std::max(1, pages_of(in.params.max_len, spec.page_size)), in.params);
 
   // Sequences of one length see the same but for the tree, which is too small to matter.
@@ -124,7 +125,7 @@ void fill_inputs(const AttentionSpec& spec, const std::vector<int>& lens, const 
           } else {
             tokens = end - first;
           }
-          if (tokens > 0) seen.slots.push_back(slot);
+          if (tokens > 0 || options.all_pages) seen.slots.push_back(slot);
           seen.tokens += tokens;
         }
       }
@@ -170,9 +171,26 @@ Sizes sizes_of(const AttentionSpec& spec, const Inputs& in, const std::vector<La
 
 }  // namespace
 
+KvPool::KvPool(Device& device) : device_(device) {}
+KvPool::~KvPool() = default;
+
+void KvPool::reserve(DType dtype, size_t k_bytes, size_t v_bytes) {
+  const auto grow = [&](std::shared_ptr<DeviceBuffer>& buffer, size_t& has, size_t wanted, uint64_t seed) {
+    if (buffer && has >= wanted && dtype == dtype_) return;
+    buffer.reset();  // before the larger one is taken: both may not fit
+    has = 0;
+    buffer = std::make_shared<DeviceBuffer>(device_, wanted);
+    has = wanted;
+    device_.fill_random(buffer->data(), wanted, dtype, seed);
+  };
+  grow(k_, k_bytes_, k_bytes, 1);
+  grow(v_, v_bytes_, v_bytes, 2);
+  dtype_ = dtype;
+}
+
 size_t BenchProblem::bytes_needed(const AttentionSpec& spec, const std::vector<int>& lens, const std::vector<LaunchPlan>& plans, const BenchFeatures& features) {
   Inputs in;
-  fill_inputs(spec, lens, features, in);
+  fill_inputs(spec, lens, {.features = features}, in);
   const Sizes sizes = sizes_of(spec, in, plans);
   return sizes.fixed() + sizes.per_set();
 }
@@ -180,9 +198,10 @@ size_t BenchProblem::bytes_needed(const AttentionSpec& spec, const std::vector<i
 BenchProblem::BenchProblem(Device& device, const AttentionSpec& spec, const std::vector<int>& lens, const BenchOptions& options)
     : device_(device), spec_(spec), options_(options), lens_(lens) {
   Inputs in;
-  fill_inputs(spec_, lens_, options_.features, in);
+  fill_inputs(spec_, lens_, options_, in);
   const Sizes sizes = sizes_of(spec_, in, options_.plans);
-  const size_t limit = options_.memory_limit > 0 ? options_.memory_limit : device_.free_bytes() / 10 * 9;
+  const size_t held = options_.pool != nullptr ? options_.pool->bytes() : 0;
+  const size_t limit = options_.memory_limit > 0 ? options_.memory_limit : device_.free_bytes() / 10 * 9 + held;
   if (sizes.fixed() + sizes.per_set() > limit) {
     throw Error(ErrorCode::invalid_argument, "a problem of " + std::to_string(lens_.size()) + " sequences needs " +
                                                  std::to_string(sizes.fixed() + sizes.per_set()) + " bytes on " + device_.id() + "; " +
@@ -196,11 +215,17 @@ BenchProblem::BenchProblem(Device& device, const AttentionSpec& spec, const std:
   const auto sets = static_cast<size_t>(sets_);
   memory_bytes_ = sizes.fixed() + sets * sizes.per_set();
 
-  const auto make = [&](size_t bytes) { return std::make_unique<Buffer>(device_, bytes); };
-  k_ = make(sets * sizes.k_bytes_per_set);
-  v_ = make(sets * sizes.v_bytes_per_set);
-  device_.fill_random(k_->data(), sets * sizes.k_bytes_per_set, spec_.kv_dtype, options_.seed);
-  device_.fill_random(v_->data(), sets * sizes.v_bytes_per_set, spec_.kv_dtype, options_.seed + 1);
+  const auto make = [&](size_t bytes) { return std::make_unique<DeviceBuffer>(device_, bytes); };
+  if (options_.pool != nullptr) {
+    options_.pool->reserve(spec_.kv_dtype, sets * sizes.k_bytes_per_set, sets * sizes.v_bytes_per_set);
+    k_ = options_.pool->k_;
+    v_ = options_.pool->v_;
+  } else {
+    k_ = make(sets * sizes.k_bytes_per_set);
+    v_ = make(sets * sizes.v_bytes_per_set);
+    device_.fill_random(k_->data(), sets * sizes.k_bytes_per_set, spec_.kv_dtype, options_.seed);
+    device_.fill_random(v_->data(), sets * sizes.v_bytes_per_set, spec_.kv_dtype, options_.seed + 1);
+  }
   chain_bytes_ = sizes.chain_bytes;
   for (auto& q : q_) {
     q = make(chain_bytes_);
@@ -311,15 +336,20 @@ Check BenchProblem::check(const Module& module, LaunchPlan plan, int groups) con
   const auto group = static_cast<size_t>(spec_.group_size()), q_len = static_cast<size_t>(spec_.q_len), dim = static_cast<size_t>(spec_.head_dim_v);
   const size_t group_bytes = group * dim * static_cast<size_t>(bits_of(spec_.out_dtype) / 8);
   Outputs sampled;
-  Reference expected;
+  const size_t rows_of_group = q_len * group;
+  Reference expected{std::vector<double>(static_cast<size_t>(groups) * rows_of_group * dim), std::vector<double>(static_cast<size_t>(groups) * rows_of_group)};
   const ReadMemory read = [this](void* to, const void* from, size_t bytes) { device_.download(to, from, bytes); };
+  std::vector<std::pair<int, int>> picked;  // sequence, KV head
   for (int i = 0; i < groups; ++i) {
     const int sequence = i == 0 ? static_cast<int>(std::max_element(lens_.begin(), lens_.end()) - lens_.begin()) : random.below(params_.batch);
-    const int kv_head = random.below(spec_.kv_heads);
-    const size_t before = expected.lse.size();
-    expected.out.resize((before + q_len * group) * dim);
-    expected.lse.resize(before + q_len * group);
+    picked.emplace_back(sequence, random.below(spec_.kv_heads));
+  }
+  parallel_for(groups, [&](int64_t i) {
+    const auto [sequence, kv_head] = picked[static_cast<size_t>(i)];
+    const size_t before = static_cast<size_t>(i) * rows_of_group;
     reference_group(spec_, last, read, sequence, kv_head, expected.out.data() + before * dim, expected.lse.data() + before);
+  });
+  for (const auto& [sequence, kv_head] : picked) {
     for (size_t row = 0; row < q_len; ++row) {
       const size_t at = (static_cast<size_t>(sequence) * q_len + row) * static_cast<size_t>(spec_.q_heads) + static_cast<size_t>(kv_head) * group;
       const auto from = all.out.begin() + static_cast<std::ptrdiff_t>(at * group_bytes / group);

@@ -18,6 +18,29 @@ struct BenchFeatures {
   SparseBlocks blocks;          // block_size 0: whole pages of at least 64 tokens, vert_stride 8, 16 local blocks, head_step 1
 };
 
+class DeviceBuffer;
+
+// Random K and V that problems share or take in turn, so that memory is filled once and not for each of them. What a problem holds stays
+// valid when the pool grows.
+class KvPool {
+ public:
+  explicit KvPool(Device&);
+  ~KvPool();
+  KvPool(const KvPool&) = delete;
+  KvPool& operator=(const KvPool&) = delete;
+
+  size_t bytes() const { return k_bytes_ + v_bytes_; }
+
+ private:
+  friend class BenchProblem;
+  void reserve(DType, size_t k_bytes, size_t v_bytes);
+
+  Device& device_;
+  DType dtype_ = DType::bf16;
+  size_t k_bytes_ = 0, v_bytes_ = 0;
+  std::shared_ptr<DeviceBuffer> k_, v_;
+};
+
 struct BenchOptions {
   BenchFeatures features = {};
   unsigned flags = 0;           // PT_LAUNCH_…, of every enqueued launch
@@ -25,6 +48,9 @@ struct BenchOptions {
   size_t memory_limit = 0;      // bytes for everything; 0: nine tenths of Device::free_bytes()
   int64_t rotation_bytes = 0;   // KV that consecutive launches touch before they come back to the same; 0: four times the L2, at least 64 MiB
   uint64_t seed = 1;
+  KvPool* pool = nullptr;       // where K and V lie; null: in memory of the problem's own
+  int prepared_len = 0;         // what tables are laid out for, as for a graph that serves longer sequences later; 0: the longest length
+  bool all_pages = false;       // head-wise tables list every page of a sequence, also those that their head does not see
 };
 
 // Each launch reads KV pages of its own set, in random order, and its q is the output of the one before: nothing is found in the L2,
@@ -59,7 +85,6 @@ class BenchProblem {
   Check check(const Module&, LaunchPlan, int groups = 8) const;
 
  private:
-  class Buffer;
   Device& device_;
   AttentionSpec spec_;
   BenchOptions options_;
@@ -70,8 +95,9 @@ class BenchProblem {
   int64_t table_rows_ = 0;  // of one set
   pt_decode_params params_;
   size_t chain_bytes_ = 0;  // of each of q_
-  std::unique_ptr<Buffer> k_, v_, q_[2], tables_, lse_, workspace_;
-  std::vector<std::unique_ptr<Buffer>> arrays_;
+  std::shared_ptr<DeviceBuffer> k_, v_;
+  std::unique_ptr<DeviceBuffer> q_[2], tables_, lse_, workspace_;
+  std::vector<std::unique_ptr<DeviceBuffer>> arrays_;
 };
 
 }  // namespace pagetune

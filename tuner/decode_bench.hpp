@@ -1,9 +1,11 @@
-// Measures configs of one decode problem side by side.
+// Measures configs and ways of decoding one problem side by side.
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "cache_db/store.hpp"
+#include "codegen/bucket.hpp"
 #include "runtime/device.hpp"
 #include "tuner/bench_problem.hpp"
 #include "tuner/policy.hpp"
@@ -17,11 +19,23 @@ struct DecodeCell {
   bool ragged = false;
   BenchFeatures features = {};  // of the spec: windows by KV head, …
   unsigned flags = 0;           // PT_LAUNCH_…
+  int prepared_len = 0;         // as in BenchOptions
+  bool all_pages = false;       // as in BenchOptions
 };
 
 // The lengths of a cell's sequences: all `len`, or, ragged, spread evenly on a log scale from len / 16 to len, in an order that is the same
 // each time but not sorted.
 std::vector<int> lengths_of(const DecodeCell&);
+// The bucket that a launch of the cell falls into.
+Bucket bucket_of(const DecodeCell&);
+
+// A config for a bucket and where it comes from.
+struct Chosen {
+  KernelConfig config;
+  bool tuned = false;
+};
+// `which`: "tuned" (what dispatch picks), "default" (without any measurement), or "both", the default left out where it is what dispatch picks.
+std::vector<Chosen> chosen_configs(const std::string& which, const AttentionSpec&, Bucket, const Device&, const Store&);
 
 struct Measured {
   KernelConfig config;
@@ -32,7 +46,29 @@ struct Measured {
   std::string what;                  // what is wrong
 };
 
-// Interleaved samples (A B A B …) of all configs on one problem, each checked against the oracle first; a wrong one is not timed.
-std::vector<Measured> measure_decode(Device&, Store&, const DecodeCell&, const std::vector<KernelConfig>&, const MeasurePolicy&);
+// Seconds by what was done.
+struct BenchSeconds {
+  double building = 0, problems = 0, checks = 0, timing = 0;
+};
+
+struct MeasureOptions {
+  size_t memory_limit = 0;          // as in BenchOptions, of one problem
+  KvPool* pool = nullptr;
+  BenchSeconds* seconds = nullptr;  // added to
+};
+
+// One way to do a problem: a launch of one kernel, or launches of several, one after the other.
+struct Pass {
+  size_t cell = 0;  // index into the cells
+  KernelConfig config;
+};
+using Way = std::vector<Pass>;
+
+// Interleaved samples (A B A B …) of all ways, each launch checked against the oracle first; a way with a wrong one is not timed. Ways that name
+// one cell share its problem. Of a way with several passes, times and bytes are those of all its passes, the error is the largest.
+std::vector<Measured> measure_ways(Device&, Store&, const std::vector<DecodeCell>& cells, const std::vector<Way>&, const MeasurePolicy&, const MeasureOptions& = {});
+
+// The same for several configs of one cell.
+std::vector<Measured> measure_decode(Device&, Store&, const DecodeCell&, const std::vector<KernelConfig>&, const MeasurePolicy&, const MeasureOptions& = {});
 
 }  // namespace pagetune

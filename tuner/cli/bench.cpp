@@ -1,17 +1,13 @@
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
-#include <fstream>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "codegen/default_config.hpp"
 #include "codegen/space.hpp"
 #include "codegen/support.hpp"
 #include "pagetune/error.hpp"
-#include "runtime/dispatch.hpp"
-#include "tuner/bandwidth.hpp"
+#include "tuner/bench_line.hpp"
 #include "tuner/cli/exit_code.hpp"
 #include "tuner/cli/progress.hpp"
 #include "tuner/cli/tune.hpp"
@@ -22,64 +18,17 @@
 namespace pagetune::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 struct BenchArguments {
   ModelOptions model;
   std::string device = "auto";
   std::string configs = "tuned";
   std::vector<std::string> config;
   bool no_overlap = false;
-  std::string out;
+  std::string out, peers;
   bool ragged = false;
   bool tune = false;
   std::string budget = "3m";
   bool json = false;
-};
-
-std::string commit() {
-  const char* given = std::getenv("PAGETUNE_COMMIT");
-  return given && *given ? given : PAGETUNE_BUILD_COMMIT;
-}
-
-// This process's words, those with blanks in quotes.
-std::string command_line() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  std::string all, word;
-  while (std::getline(file, word, '\0')) all += fmt::format("{}{}", all.empty() ? "" : " ", word.find(' ') == std::string::npos ? word : "'" + word + "'");
-  return all;
-}
-
-// Lines to stdout and, where asked for, to a file whose first line is the command.
-class Lines {
- public:
-  explicit Lines(const std::string& path) : path_(path) {
-    if (path.empty()) return;
-    file_.open(path, std::ios::trunc);
-    file_ << Json{{"command", command_line()}}.dump() << "\n";
-    require();
-  }
-  void write(const Json& line) {
-    std::string text = line.dump();
-    fmt::print("{}\n", text);
-    std::fflush(stdout);
-    if (path_.empty()) return;
-    file_ << text << "\n";
-    file_.flush();
-    require();
-  }
-
- private:
-  void require() {
-    if (!file_) throw Error(ErrorCode::io, fmt::format("'{}' could not be written: name a file in a writable directory", path_));
-  }
-  std::string path_;
-  std::ofstream file_;
-};
-
-struct Chosen {
-  KernelConfig config;
-  bool tuned = false;
 };
 
 // Configs given by hand, each as its difference from the default, or every candidate of the space; those that are not admitted are named.
@@ -101,66 +50,18 @@ std::vector<Chosen> listed_configs(const BenchArguments& arguments, const Decode
   return chosen;
 }
 
-// What dispatch picks for the cell, the analytic default, or both.
-std::vector<Chosen> chosen_configs(const BenchArguments& arguments, const DecodeCell& cell, const Device& device, const Store& store) {
-  int64_t total = 0;
-  for (int len : lengths_of(cell)) total += len;
-  const Bucket bucket = bucket_of(cell.batch, cell.len, total);
+std::vector<Chosen> configs_of(const BenchArguments& arguments, const DecodeCell& cell, const Device& device, const Store& store) {
+  const Bucket bucket = bucket_of(cell);
   if (!arguments.config.empty() || arguments.configs == "space") return listed_configs(arguments, cell, device.target(), bucket);
-  const KernelConfig analytic = default_config(cell.spec, device.target(), bucket);
-  std::vector<Chosen> chosen;
-  if (arguments.configs != "default") {
-    DispatchTable table(cell.spec, device.target(), store.winners(device.environment().key(), spec_key(cell.spec)));
-    Selection selection = table.at(bucket);
-    chosen.push_back({table.configs()[selection.index], selection.source != Source::analytic_default});
-  }
-  if (arguments.configs != "tuned" && (chosen.empty() || chosen.front().config != analytic)) chosen.push_back({analytic, false});
-  return chosen;
-}
-
-Json line_of(const Device& device, const DecodeCell& cell, const Measured& measured, bool tuned, bool overlap) {
-  const AttentionSpec& spec = cell.spec;
-  int64_t total = 0;
-  for (int len : lengths_of(cell)) total += len;
-  double flops = 2.0 * spec.q_heads * (spec.head_dim_k + spec.head_dim_v) * static_cast<double>(total);
-  double floor = floor_us(device.environment().device, measured.kv_bytes);
-  return {{"bench", "decode"},
-          {"device", device.environment().device},
-          {"commit", commit()},
-          {"hq", spec.q_heads},
-          {"hkv", spec.kv_heads},
-          {"dk", spec.head_dim_k},
-          {"dv", spec.head_dim_v},
-          {"page", spec.page_size},
-          {"layout", name_of(spec.layout)},
-          {"q_dtype", name_of(spec.q_dtype)},
-          {"kv_dtype", name_of(spec.kv_dtype)},
-          {"batch", cell.batch},
-          {"len", cell.len},
-          {"ragged", cell.ragged},
-          {"q_len", 1},
-          {"headwise", spec.headwise},
-          {"window", 0},
-          {"kv_bytes", measured.kv_bytes},
-          {"flops", flops},
-          {"median_us", measured.median_us},
-          {"min_us", measured.min_us},
-          {"floor_us", floor},
-          {"fraction", floor / measured.median_us},
-          {"tflops", flops / measured.median_us / 1e6},
-          {"variant", fmt::format("V{}", measured.config.variant())},
-          {"config", measured.config.canonical_json()},
-          {"tuned", tuned},
-          {"overlap", overlap},
-          {"error", measured.error}};
+  return chosen_configs(arguments.configs, cell.spec, bucket, device, store);
 }
 
 struct Totals {
   int measured = 0, failed = 0;
 };
 
-void bench_cell(const BenchArguments& arguments, const DecodeCell& cell, Device& device, Store& store, Lines& lines, Totals& totals) {
-  std::vector<Chosen> chosen = chosen_configs(arguments, cell, device, store);
+void bench_cell(const BenchArguments& arguments, const DecodeCell& cell, Device& device, Store& store, const Peers& peers, Lines& lines, Totals& totals) {
+  std::vector<Chosen> chosen = configs_of(arguments, cell, device, store);
   std::vector<KernelConfig> configs;
   for (const Chosen& one : chosen) configs.push_back(one.config);
   std::string what = fmt::format("{}, batch {}, len {}{}", spec_text(cell.spec), cell.batch, cell.len, cell.ragged ? " ragged" : "");
@@ -171,7 +72,7 @@ void bench_cell(const BenchArguments& arguments, const DecodeCell& cell, Device&
     for (size_t i = 0; i < results.size(); ++i) {
       if (results[i].correct) {
         ++totals.measured;
-        lines.write(line_of(device, cell, results[i], chosen[i].tuned, policy.overlap != 0));
+        lines.write(line_of(device.environment().device, cell, results[i], chosen[i].tuned, policy.overlap != 0, peers));
       } else {
         ++totals.failed;
         fmt::print(stderr, "wrong result: {}, {}: {}\n", what, results[i].config.canonical_json(), results[i].what);
@@ -187,6 +88,7 @@ int run_bench(const BenchArguments& arguments) {
   double budget_s = budget_seconds(arguments.budget);
   std::shared_ptr<Device> device = one_device(arguments.device);
   auto store = Store::open();
+  const Peers peers = open_peers(arguments.peers, device->environment().device);
   Lines lines(arguments.out);
   Totals totals;
   catch_interrupt();
@@ -208,7 +110,7 @@ int run_bench(const BenchArguments& arguments) {
       }
       for (int batch : cells.batches)
         for (int len : cells.lens)
-          if (!interrupted()) bench_cell(arguments, {group.spec, batch, len, arguments.ragged}, *device, *store, lines, totals);
+          if (!interrupted()) bench_cell(arguments, {group.spec, batch, len, arguments.ragged}, *device, *store, peers, lines, totals);
     }
   }
   print_problems(*store);
@@ -232,6 +134,7 @@ void add_bench(CLI::App& app, Run& run) {
   verb->add_flag("--tune", arguments->tune, "Tune for these batches and lengths first");
   verb->add_option("--budget", arguments->budget, "Time for --tune")->capture_default_str();
   verb->add_option("--out", arguments->out, "Also write the lines to this file, after a first line with the command");
+  verb->add_option("--peers", arguments->peers, "File with other kernels' times for peer, peer_us and ratio; else the one that comes with pagetune for this device");
   verb->add_flag("--json", arguments->json, "The output is JSON lines with and without this flag");
   verb->callback([=, &run] { run = [=] { return run_bench(*arguments); }; });
 }

@@ -10,8 +10,8 @@ target_link_libraries(attention_support PUBLIC pagetune_tuner GTest::gtest)
 pagetune_test(attention_compile_test ${here}/attention_compile_test.cpp LIBS attention_support)
 
 # One program, since each carries the whole library; a CTest entry for each theme, which is a suite of a file of its own.
-set(themes shapes faults windows queries logits addresses kernel plans)
-set(suites Shapes Faults Windows Queries Logits Addresses KernelOnDevice EveryPlan)
+set(themes shapes faults windows queries logits addresses kernel plans hidden)
+set(suites Shapes Faults Windows Queries Logits Addresses KernelOnDevice EveryPlan Hidden)
 list(TRANSFORM themes REPLACE "(.+)" "${here}/attention_\\1_test.cpp" OUTPUT_VARIABLE sources)
 pagetune_device_program(attention_device_test ${sources} LIBS attention_support)
 foreach(theme suite IN ZIP_LISTS themes suites)

@@ -83,10 +83,6 @@ TEST_F(EveryPlan, IsAnyScheduleMergeAndLoaderOfTheSpace) {
   for (const NamedPlan& plan : plans_of(device(), spec, Plans::all)) tried.insert(key_of(plan.values));
   for (const KernelConfig& config : ConfigSpace::builtin().candidates(spec, device().target()).configs) admitted.insert(key_of(config));
   EXPECT_EQ(tried, admitted);
-  std::set<std::pair<int, bool>> schedules, all_schedules;
-  for (const NamedPlan& plan : plans_of(device(), spec)) schedules.insert({plan.values.get("MERGE", 0), plan.values.even_share()});
-  for (const auto& [variant, even, merge, loader] : admitted) all_schedules.insert({merge, even});
-  EXPECT_EQ(schedules, all_schedules);
 }
 
 // Fault: a head-wise table orders tiles, pages or the merge in another way: uniform, slot and flat tables that name the same tokens.

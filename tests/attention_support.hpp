@@ -50,8 +50,8 @@ struct NamedPlan {
   LaunchPlan plan;
 };
 // The ways that the tests try. CPU: V1, and V2 with every split count. CUDA: V1, V2 with each merge and split count, the even share, each with
-// every loader that the config space admits; or, since each pair is a binary of its own, each with one loader, which the spec's hash turns. The
-// specs of a theme then meet most pairs, and each theme has a test with all of them.
+// every loader that the config space admits. Since each of these is a binary of its own, `some` are fewer: the spec's hash leaves one merge
+// out and gives the others one loader each. The specs of a theme then meet most pairs, and each theme has a test with all of them.
 enum class Plans : unsigned char { some, all };
 std::vector<NamedPlan> plans_of(Device&, const AttentionSpec&, Plans = Plans::some);
 

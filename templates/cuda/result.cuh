@@ -43,19 +43,19 @@ struct Meeting {
       state[w] = weight[w * kLiveRows + row];
       top = fmaxf(top, state[w].x);
     }
-    lse = minus_infinity();
+    // A maximum never is NaN, so -inf may also mean that no logit was a number: the sums tell.
+    const float base = top == minus_infinity() ? 0.f : top;
     float4 sum = make_float4(0.f, 0.f, 0.f, 0.f);
-    if (top == minus_infinity()) return sum;
     float total = 0.f;
 #pragma unroll
     for (int w = 0; w < config::num_warps; ++w) {
-      const float factor = ptx::exp2_approx(state[w].x - top);
+      const float factor = state[w].y == 0.f ? 0.f : ptx::exp2_approx(state[w].x - base);
       const float4 part = *reinterpret_cast<const float4*>(out + (w * kLiveRows + row) * kMeetPitch + dim);
       total += factor * state[w].y;
       sum.x += factor * part.x, sum.y += factor * part.y, sum.z += factor * part.z, sum.w += factor * part.w;
     }
-    lse = top + ptx::log2_approx(total);
-    const float inverse = 1.f / total;
+    lse = total == 0.f ? minus_infinity() : base + ptx::log2_approx(total);
+    const float inverse = total == 0.f ? 0.f : 1.f / total;
     return make_float4(sum.x * inverse, sum.y * inverse, sum.z * inverse, sum.w * inverse);
   }
 };
@@ -113,21 +113,21 @@ struct Mixture {
     float highest = top;
 #pragma unroll
     for (int i = 0; i < kCount; ++i) highest = fmaxf(highest, lse[i]);
-    if (highest == minus_infinity()) return;
-    const float factor = ptx::exp2_approx(top - highest);
+    const float base = highest == minus_infinity() ? 0.f : highest;  // all empty, or not a number, which must stay so
+    const float factor = ptx::exp2_approx(top - base);
     top = highest;
     total *= factor;
     sum.x *= factor, sum.y *= factor, sum.z *= factor, sum.w *= factor;
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      const float weight = ptx::exp2_approx(lse[i] - highest);
+      const float weight = ptx::exp2_approx(lse[i] - base);
       total += weight * size[i];
       sum.x += weight * o[i].x, sum.y += weight * o[i].y, sum.z += weight * o[i].z, sum.w += weight * o[i].w;
     }
   }
-  __device__ __forceinline__ float lse() const { return total > 0.f ? top + ptx::log2_approx(total) : minus_infinity(); }
+  __device__ __forceinline__ float lse() const { return total == 0.f ? minus_infinity() : (top == minus_infinity() ? 0.f : top) + ptx::log2_approx(total); }
   __device__ __forceinline__ float4 mean() const {
-    const float inverse = total > 0.f ? 1.f / total : 0.f;
+    const float inverse = total == 0.f ? 0.f : 1.f / total;
     return make_float4(sum.x * inverse, sum.y * inverse, sum.z * inverse, sum.w * inverse);
   }
 };

@@ -43,7 +43,7 @@ struct Shares {
 
 // Tiles of a sequence in the line.
 __device__ __forceinline__ int sequence_tiles(const pt_decode_params& p, int sequence, int lanes) {
-  if constexpr (kHeadsDiffer) {
+  if (kHeadsMayDiffer && !heads_are_alike(p)) {
     int tiles = 0;
     for (int h = 0; h < spec::kv_heads; ++h) tiles += span_of(p, sequence, h).tiles;
     return tiles * kRowTiles;
@@ -66,12 +66,12 @@ struct Walk {
   __device__ __forceinline__ void next(const pt_decode_params& p) {
     now.line += now.span.tiles;
     bool moved = false;
-    if (!kHeadsDiffer && lanes > 1) {
+    if (lanes > 1) {
       ++now.sequence;
       moved = true;
     } else if (kRowTiles == 1 || ++now.row_tile == kRowTiles) {
       now.row_tile = 0;
-      moved = kHeadsDiffer;
+      moved = kHeadsMayDiffer;
       if (++now.head == spec::kv_heads) {
         now.head = 0;
         ++now.sequence;
@@ -85,7 +85,7 @@ struct Walk {
 
 // Every warp computes the same; returns false where the CTA's range is empty.
 __device__ __forceinline__ bool start_walk(const pt_decode_params& p, int lane, int cta, Shares& shares, Walk& walk) {
-  shares.lanes = walk.lanes = !kHeadsDiffer && p.num_ctas >= kLanes ? kLanes : 1;
+  shares.lanes = walk.lanes = heads_are_alike(p) && p.num_ctas >= kLanes ? kLanes : 1;
   const int ranges = p.num_ctas / shares.lanes, range = cta / shares.lanes;
   if (range >= ranges) return false;
   int mine = 0, first_chunk = 0;
@@ -119,10 +119,10 @@ __device__ __forceinline__ bool start_walk(const pt_decode_params& p, int lane, 
   }
   walk.now.head = walk.now.row_tile = 0;
   walk.now.span = span_of(p, walk.now.sequence, 0);
-  if (!kHeadsDiffer && shares.lanes > 1) {
+  if (shares.lanes > 1) {
     walk.now.head = cta % shares.lanes / kRowTiles;
     walk.now.row_tile = cta % kRowTiles;
-  } else if constexpr (!kHeadsDiffer) {  // all pairs of the sequence are of one length
+  } else if constexpr (!kHeadsMayDiffer) {  // all pairs of the sequence are of one length
     const int pair = (begin - walk.now.line) / walk.now.span.tiles;
     walk.now.head = pair / kRowTiles;
     walk.now.row_tile = pair % kRowTiles;

@@ -9,7 +9,7 @@ constexpr int kRows = spec::group_size * spec::q_len;             // query rows 
 constexpr int kColumnTiles = min_of(ceil_div(kRows, 8), 2);       // of 8 rows each, in one CTA
 constexpr int kRowsPerCta = kColumnTiles * 8;
 constexpr int kRowTiles = ceil_div(kRows, kRowsPerCta);           // CTAs that walk the same keys for different rows
-constexpr bool kHeadsDiffer = spec::window || spec::headwise;     // keys of a sequence depend on the KV head
+constexpr bool kHeadsMayDiffer = spec::window || spec::headwise;  // which keys a pair has may depend on the KV head
 
 // Tokens of a pair that its table row can hold; a longer claim is cut, so that nothing past the row is read.
 __device__ __forceinline__ int usable_length(const pt_decode_params& p, int sequence, int head) {
@@ -18,6 +18,12 @@ __device__ __forceinline__ int usable_length(const pt_decode_params& p, int sequ
   const int length = max(__ldg(p.seq_lens + at), 0);
   const i64 capacity = static_cast<i64>(p.block_table_width) * spec::page_size;
   return static_cast<int>(length < capacity ? static_cast<i64>(length) : capacity);
+}
+
+// Do all heads of a sequence have the same keys to read? A head-wise table by itself changes nothing: that depends on windows and lengths.
+__device__ __forceinline__ bool heads_are_alike(const pt_decode_params& p) {
+  if constexpr (spec::window) return false;
+  return !spec::headwise || p.seq_lens_stride_head == 0;
 }
 
 // Query tokens of a sequence, at most q_len, and the row of its first.
@@ -35,16 +41,16 @@ __device__ __forceinline__ QueryTokens query_tokens(const pt_decode_params& p, i
   return {spec::q_len, static_cast<i64>(sequence) * spec::q_len};
 }
 
-// The keys that some row of a pair can see: [lo, hi) and, under a window, the sink tokens [0, sink).
+// The keys that some row of a pair can see: [lo, hi) and, under a window, the sink tokens [sink_lo, sink_hi), those that a chunk leaves.
 struct Span {
   int length, tokens;  // of the pair: keys, query tokens
   int window;          // 0: all
-  int lo, hi, sink;
-  int sink_tiles, first_tile, tiles;  // tiles in order: those of the sink tokens, then those from first_tile on
+  int lo, hi, sink_lo, sink_hi;
+  int sink_tile, sink_tiles, first_tile, tiles;  // tiles in order: those of the sink tokens from sink_tile on, then those from first_tile on
 
   __device__ __forceinline__ int first_position() const { return length - tokens; }
   __device__ __forceinline__ int token_of(int tile) const {
-    if constexpr (spec::sink_tokens) return (tile < sink_tiles ? tile : tile - sink_tiles + first_tile) * kTileTokens;
+    if constexpr (spec::sink_tokens) return (tile < sink_tiles ? tile + sink_tile : tile - sink_tiles + first_tile) * kTileTokens;
     return (tile + first_tile) * kTileTokens;
   }
 };
@@ -55,8 +61,7 @@ __device__ __forceinline__ Span span_of(const pt_decode_params& p, int sequence,
   const QueryTokens query = query_tokens(p, sequence);
   s.tokens = query.count;
   s.window = spec::window ? __ldg(p.window + head) : 0;
-  s.lo = 0;
-  s.sink = 0;
+  s.lo = s.sink_lo = s.sink_hi = 0;
   s.hi = s.tokens > 0 ? s.length : 0;
   const int first = max(s.first_position(), 0);
   if constexpr (spec::mask == 2) {
@@ -72,16 +77,16 @@ __device__ __forceinline__ Span span_of(const pt_decode_params& p, int sequence,
   } else if constexpr (spec::window) {
     if (s.window > 0) {
       s.lo = max(first - s.window + 1, 0);
-      if constexpr (spec::sink_tokens) s.sink = min(p.sink_tokens, s.lo);
+      if constexpr (spec::sink_tokens) s.sink_hi = min(p.sink_tokens, s.lo);
     }
   }
   if constexpr (spec::chunk) {
-    const int start = first / p.chunk * p.chunk;
-    if (start > s.lo) s.lo = start;
-    s.sink = 0;  // a chunk hides what lies before it, sink tokens too
+    s.sink_lo = first / p.chunk * p.chunk;  // a chunk hides what lies before it, sink tokens too
+    s.lo = max(s.lo, s.sink_lo);
   }
   s.first_tile = s.lo / kTileTokens;
-  s.sink_tiles = min(ceil_div(s.sink, kTileTokens), s.first_tile);
+  s.sink_tile = s.sink_lo / kTileTokens;
+  s.sink_tiles = s.sink_lo < s.sink_hi ? max(min(ceil_div(s.sink_hi, kTileTokens), s.first_tile) - s.sink_tile, 0) : 0;
   s.tiles = s.hi > s.lo ? s.sink_tiles + ceil_div(s.hi, kTileTokens) - s.first_tile : 0;
   s.tiles = max(s.tiles, 1);  // an empty pair has one tile without keys: someone has to write its rows
   return s;
@@ -115,7 +120,7 @@ struct Visibility {
 
   // May the key of a token be read at all? Exact where positions decide; where a mask decides, some row must see it.
   __device__ __forceinline__ bool readable(const Span& s, int token) const {
-    if (token >= s.hi || (token < s.lo && token >= s.sink)) return false;
+    if (token >= s.hi || (token < s.lo && (token < s.sink_lo || token >= s.sink_hi))) return false;
     if constexpr (spec::mask == 2) {
       bool any = false;
       for (int i = 0; i < s.tokens; ++i) any |= token <= s.first_position() + i && offset_sees(s, token, i);

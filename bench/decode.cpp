@@ -148,6 +148,7 @@ class Run {
 
   void choose() {
     const std::vector<std::string> sources = arguments_.configs == "both" ? std::vector<std::string>{"tuned", "default"} : std::vector<std::string>{arguments_.configs};
+    ConfigChooser chooser(device_, store_);
     for (const Group& group : groups_) {
       std::vector<Line> lines;
       for (const Contender& contender : group.contenders) {
@@ -156,7 +157,7 @@ class Run {
           Line line{&contender, {}, false};
           for (size_t k = 0; k < contender.passes.size(); ++k) {
             const size_t cell = contender.passes[k];
-            const Chosen chosen = chosen_configs(source, group.cells[cell].spec, contender.buckets[k], device_, store_).front();
+            const Chosen chosen = chooser.choose(source, group.cells[cell].spec, contender.buckets[k]).front();
             line.way.push_back({cell, chosen.config});
             line.tuned |= chosen.tuned;
           }

@@ -7,7 +7,6 @@
 
 #include "codegen/default_config.hpp"
 #include "runtime/build.hpp"
-#include "runtime/dispatch.hpp"
 #include "runtime/parallel.hpp"
 #include "tuner/numeric.hpp"
 #include "tuner/problem.hpp"
@@ -81,13 +80,14 @@ Bucket bucket_of(const DecodeCell& cell) {
   return bucket_of(cell.batch, cell.len, total);
 }
 
-std::vector<Chosen> chosen_configs(const std::string& which, const AttentionSpec& spec, Bucket bucket, const Device& device, const Store& store) {
-  const KernelConfig analytic = default_config(spec, device.target(), bucket);
+std::vector<Chosen> ConfigChooser::choose(const std::string& which, const AttentionSpec& spec, Bucket bucket) {
+  const KernelConfig analytic = default_config(spec, device_.target(), bucket);
   std::vector<Chosen> chosen;
   if (which != "default") {
-    const DispatchTable table(spec, device.target(), store.winners(device.environment().key(), spec_key(spec)));
-    const Selection selection = table.at(bucket);
-    chosen.push_back({table.configs()[selection.index], selection.source != Source::analytic_default});
+    auto table = tables_.find(spec);
+    if (table == tables_.end()) table = tables_.try_emplace(spec, spec, device_.target(), store_.winners(device_.environment().key(), spec_key(spec))).first;
+    const Selection selection = table->second.at(bucket);
+    chosen.push_back({table->second.configs()[selection.index], selection.source != Source::analytic_default});
   }
   if (which != "tuned" && (chosen.empty() || chosen.front().config != analytic)) chosen.push_back({analytic, false});
   return chosen;

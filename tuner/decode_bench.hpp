@@ -1,12 +1,13 @@
 // Measures configs and ways of decoding one problem side by side.
 #pragma once
-#include <functional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "cache_db/store.hpp"
 #include "codegen/bucket.hpp"
 #include "runtime/device.hpp"
+#include "runtime/dispatch.hpp"
 #include "tuner/bench_problem.hpp"
 #include "tuner/policy.hpp"
 
@@ -34,8 +35,19 @@ struct Chosen {
   KernelConfig config;
   bool tuned = false;
 };
-// `which`: "tuned" (what dispatch picks), "default" (without any measurement), or "both", the default left out where it is what dispatch picks.
-std::vector<Chosen> chosen_configs(const std::string& which, const AttentionSpec&, Bucket, const Device&, const Store&);
+// Which config an engine would get. Each spec's winners are read once: make a new one after tuning.
+class ConfigChooser {
+ public:
+  // Keeps the references.
+  ConfigChooser(const Device& device, const Store& store) : device_(device), store_(store) {}
+  // `which`: "tuned" (what dispatch picks), "default" (without any measurement), or "both", the default left out where it is what dispatch picks.
+  std::vector<Chosen> choose(const std::string& which, const AttentionSpec&, Bucket);
+
+ private:
+  const Device& device_;
+  const Store& store_;
+  std::unordered_map<AttentionSpec, DispatchTable, AttentionSpecHash> tables_;
+};
 
 struct Measured {
   KernelConfig config;

@@ -50,18 +50,18 @@ std::vector<Chosen> listed_configs(const BenchArguments& arguments, const Decode
   return chosen;
 }
 
-std::vector<Chosen> configs_of(const BenchArguments& arguments, const DecodeCell& cell, const Device& device, const Store& store) {
+std::vector<Chosen> configs_of(const BenchArguments& arguments, const DecodeCell& cell, const Target& target, ConfigChooser& chooser) {
   const Bucket bucket = bucket_of(cell);
-  if (!arguments.config.empty() || arguments.configs == "space") return listed_configs(arguments, cell, device.target(), bucket);
-  return chosen_configs(arguments.configs, cell.spec, bucket, device, store);
+  if (!arguments.config.empty() || arguments.configs == "space") return listed_configs(arguments, cell, target, bucket);
+  return chooser.choose(arguments.configs, cell.spec, bucket);
 }
 
 struct Totals {
   int measured = 0, failed = 0;
 };
 
-void bench_cell(const BenchArguments& arguments, const DecodeCell& cell, Device& device, Store& store, const Peers& peers, Lines& lines, Totals& totals) {
-  std::vector<Chosen> chosen = configs_of(arguments, cell, device, store);
+void bench_cell(const BenchArguments& arguments, const DecodeCell& cell, Device& device, Store& store, ConfigChooser& chooser, const Peers& peers, Lines& lines, Totals& totals) {
+  std::vector<Chosen> chosen = configs_of(arguments, cell, device.target(), chooser);
   std::vector<KernelConfig> configs;
   for (const Chosen& one : chosen) configs.push_back(one.config);
   std::string what = fmt::format("{}, batch {}, len {}{}", spec_text(cell.spec), cell.batch, cell.len, cell.ragged ? " ragged" : "");
@@ -99,6 +99,7 @@ int run_bench(const BenchArguments& arguments) {
       Workset set = make_workset(model, arguments.model, device->id());
       if (!set.list.works.empty()) tune_workset(set, *store, budget_s / static_cast<double>(arguments.model.page_sizes.size()), false, true);
     }
+    ConfigChooser chooser(*device, *store);
     std::vector<AttentionSpec> done;
     for (const LayerGroup& group : model.groups) {
       if (std::find(done.begin(), done.end(), group.spec) != done.end()) continue;
@@ -110,7 +111,7 @@ int run_bench(const BenchArguments& arguments) {
       }
       for (int batch : cells.batches)
         for (int len : cells.lens)
-          if (!interrupted()) bench_cell(arguments, {group.spec, batch, len, arguments.ragged}, *device, *store, peers, lines, totals);
+          if (!interrupted()) bench_cell(arguments, {group.spec, batch, len, arguments.ragged}, *device, *store, chooser, peers, lines, totals);
     }
   }
   print_problems(*store);

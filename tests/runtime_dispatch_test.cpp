@@ -149,7 +149,7 @@ TEST(Dispatch, DigestTellsSpecConfigAndCellApart) {
 // Fault: a winner of an older space is loaded although no such kernel can be generated any more, or vanishes without a word.
 TEST(Dispatch, AWinnerThatIsNotSupportedIsLeftOutAndNamed) {
   KernelConfig broken = unusual_configs(1)[0];
-  broken.set("NUM_WARPS", 3);
+  broken.set("NUM_WARPS", 5);
   const Bucket bucket{3, 12};
   const DispatchTable table(kSpec, kTarget, {winner(bucket, broken)});
   EXPECT_EQ(table.at(bucket).source, Source::analytic_default);

@@ -110,6 +110,7 @@ class HostWarp {
 // NOLINTBEGIN
 #define __device__
 #define __forceinline__ inline
+#define asm(...)  // of what no schedule calls; a host compiler would refuse its constraints
 struct float4 {
   float x, y, z, w;
 };

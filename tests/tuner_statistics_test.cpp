@@ -60,7 +60,7 @@ TEST(Policy, EveryFieldChangesTheHash) {
   int MeasurePolicy::* const fields[] = {&MeasurePolicy::launches_per_sample, &MeasurePolicy::most_launches,  &MeasurePolicy::rotation_l2,  &MeasurePolicy::warmup_ms,
                                          &MeasurePolicy::first_samples,       &MeasurePolicy::drop_permille, &MeasurePolicy::min_rounds,
                                          &MeasurePolicy::max_rounds,          &MeasurePolicy::final_rounds, &MeasurePolicy::tie_permille,
-                                         &MeasurePolicy::gain_permille};
+                                         &MeasurePolicy::gain_permille,       &MeasurePolicy::overlap};
   static_assert(sizeof(MeasurePolicy) == sizeof(fields) / sizeof(fields[0]) * sizeof(int), "a new field needs its line above");
   for (auto field : fields) {
     MeasurePolicy changed;

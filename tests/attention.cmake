@@ -2,7 +2,7 @@
 set(here ${CMAKE_CURRENT_LIST_DIR})
 pagetune_test(attention_oracle_test ${here}/attention_oracle_test.cpp LIBS pagetune_tuner)
 pagetune_test(attention_problem_test ${here}/attention_problem_test.cpp ${here}/attention_bench_test.cpp LIBS pagetune_tuner)
-pagetune_test(attention_schedule_test ${here}/attention_schedule_test.cpp ${here}/schedule_uniform.cpp ${here}/schedule_windowed.cpp LIBS pagetune_options)
+pagetune_test(attention_schedule_test ${here}/attention_schedule_test.cpp ${here}/schedule_uniform.cpp ${here}/schedule_windowed.cpp ${here}/schedule_headwise.cpp ${here}/schedule_chunked.cpp LIBS pagetune_options)
 target_include_directories(attention_schedule_test SYSTEM PRIVATE ${PROJECT_SOURCE_DIR}/templates)
 
 add_library(attention_support STATIC ${here}/attention_support.cpp)

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "schedule_host.hpp"
@@ -134,6 +135,29 @@ TEST(EvenShare, HoldsAtItsEdges) {
   }
 }
 
+// Fault: a table row for each KV head changes the order of the work, and with it the bits, where the lengths are still those of sequences.
+TEST(EvenShare, AHeadwiseTableWalksAsAUniformOneWhereHeadsAreAlike) {
+  for (const int ctas : {1, 3, 33, 130}) {
+    std::vector<int> lens;
+    for (int i = 0; i < 40; ++i) lens.push_back(random_length());
+    const Batch uniform(uniform_schedule(), lens, {0, 0}, ctas);
+    Batch headwise(uniform_schedule(), lens, {0, 0}, ctas);
+    headwise.params.seq_lens_stride_seq = 1;
+    headwise.params.seq_lens_stride_head = 0;
+    for (int cta = 0; cta < ctas; ++cta) {
+      const HostWalk a = uniform_schedule().walk(uniform.params, cta), b = headwise_schedule().walk(headwise.params, cta);
+      for (size_t lane = 0; lane < 32; ++lane) {
+        EXPECT_EQ(a.shares[lane].lanes, b.shares[lane].lanes);
+        ASSERT_EQ(a.segments[lane].size(), b.segments[lane].size()) << "CTA " << cta << " of " << ctas;
+        for (size_t i = 0; i < a.segments[lane].size(); ++i) {
+          const HostSegment &x = a.segments[lane][i], &y = b.segments[lane][i];
+          EXPECT_EQ(std::tie(x.sequence, x.head, x.row_tile, x.first, x.count, x.line), std::tie(y.sequence, y.head, y.row_tile, y.first, y.count, y.line));
+        }
+      }
+    }
+  }
+}
+
 // Faults: a remainder that is dropped or read twice; a partition that follows anything but the pair's own tiles.
 TEST(FixedPartition, GivesEveryTileOnceInPartsThatDifferByOne) {
   for (const Schedule* schedule : {&uniform_schedule(), &windowed_schedule()}) {
@@ -152,6 +176,42 @@ TEST(FixedPartition, GivesEveryTileOnceInPartsThatDifferByOne) {
           }
           EXPECT_EQ(next, tiles);
           EXPECT_EQ(schedule->used_splits(batch.params, 0, head, splits), used);
+        }
+      }
+    }
+  }
+}
+
+// Faults: a key that someone sees and nobody reads, or the reverse (sink tokens inside a chunk); a tile that holds no such key; a unit taken for
+// visible to all that is not.
+TEST(Span, HoldsWhatSomeQueryTokenSeesAndNothingElse) {
+  for (int round = 0; round < 400; ++round) {
+    const int length = static_cast<int>(next_random() % 400);
+    const std::vector<int> windows = {static_cast<int>(next_random() % 3 == 0 ? 0 : next_random() % 150 + 1), static_cast<int>(next_random() % 40 + 1)};
+    for (const Schedule* schedule : {&uniform_schedule(), &windowed_schedule(), &chunked_schedule()}) {
+      Batch batch(*schedule, std::vector<int>(static_cast<size_t>(schedule->kv_heads), length), {windows[0], windows[1], 3}, 0);
+      batch.params.batch = 1;
+      batch.params.sink_tokens = static_cast<int>(next_random() % 90 + 1);
+      batch.params.chunk = static_cast<int>(next_random() % 300 + 1);
+      const pt_decode_params& p = batch.params;
+      for (int head = 0; head < schedule->kv_heads; ++head) {
+        SCOPED_TRACE("length " + std::to_string(length) + ", window " + std::to_string(batch.windows[static_cast<size_t>(head)]) + ", sink " + std::to_string(p.sink_tokens) + ", chunk " +
+                     std::to_string(p.chunk));
+        std::vector<int> covered(static_cast<size_t>(length) + 1000, 0);
+        for (int tile = 0; tile < schedule->tiles_of(p, 0, head); ++tile) {
+          const int first = schedule->token_of(p, 0, head, tile);
+          int used = 0;
+          for (int token = first; token < first + schedule->tile_tokens; ++token) {
+            ++covered.at(static_cast<size_t>(token));
+            used += schedule->readable(p, 0, head, token) ? 1 : 0;
+          }
+          EXPECT_TRUE(used > 0 || length == 0) << "tile " << tile;
+        }
+        for (int token = 0; token < length; ++token) {
+          const bool seen = schedule->seen(p, 0, head, token);
+          ASSERT_EQ(schedule->readable(p, 0, head, token), seen) << "token " << token;
+          ASSERT_LE(covered[static_cast<size_t>(token)], 1) << "token " << token;
+          ASSERT_TRUE(!seen || covered[static_cast<size_t>(token)] == 1) << "token " << token;
         }
       }
     }

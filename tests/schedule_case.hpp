@@ -33,7 +33,7 @@ inline Segment pair_of(const pt_decode_params& p, int sequence, int head) {
 
 inline const Schedule& schedule() {
   static const Schedule value = {
-      kHeadsDiffer,
+      kHeadsMayDiffer,
       kRowTiles,
       kTileTokens,
       spec::kv_heads,
@@ -47,6 +47,15 @@ inline const Schedule& schedule() {
         return told(s);
       },
       [](const pt_decode_params& p, int sequence, int head, int num_splits) { return used_splits(span_of(p, sequence, head), num_splits); },
+      [](const pt_decode_params& p, int sequence, int head, int tile) { return span_of(p, sequence, head).token_of(tile); },
+      [](const pt_decode_params& p, int sequence, int head, int token) { return Visibility{p, sequence, head}.readable(span_of(p, sequence, head), token); },
+      [](const pt_decode_params& p, int sequence, int head, int token) {
+        const Span span = span_of(p, sequence, head);
+        bool any = false;
+        for (int i = 0; i < span.tokens; ++i) any |= Visibility{p, sequence, head}.sees(span, token, i, 0);
+        return any;
+      },
+      [](const pt_decode_params& p, int sequence, int head, int token) { return Visibility{p, sequence, head}.all_see(span_of(p, sequence, head), token); },
   };
   return value;
 }

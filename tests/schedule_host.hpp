@@ -26,7 +26,7 @@ struct HostWalk {
   std::array<std::vector<HostSegment>, 32> segments;
 };
 struct Schedule {
-  bool heads_differ;
+  bool heads_differ;  // may, by windows or by lengths for each head
   int row_tiles, tile_tokens, kv_heads;
   HostWalk (*walk)(const pt_decode_params&, int cta);
   int (*begin)(HostShares, int cta);
@@ -34,9 +34,15 @@ struct Schedule {
   int (*tiles_of)(const pt_decode_params&, int sequence, int head);
   HostSegment (*split)(const pt_decode_params&, int sequence, int head, int split, int num_splits);
   int (*used_splits)(const pt_decode_params&, int sequence, int head, int num_splits);
+  int (*token_of)(const pt_decode_params&, int sequence, int head, int tile);
+  bool (*readable)(const pt_decode_params&, int sequence, int head, int token);
+  bool (*seen)(const pt_decode_params&, int sequence, int head, int token);      // by some query token
+  bool (*all_see)(const pt_decode_params&, int sequence, int head, int token);   // a unit from that token on
 };
 const Schedule& uniform_schedule();
 const Schedule& windowed_schedule();
+const Schedule& headwise_schedule();
+const Schedule& chunked_schedule();
 
 // A warp whose lanes run one after the other from meeting to meeting.
 class HostWarp {

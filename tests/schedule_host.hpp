@@ -52,17 +52,7 @@ class HostWarp {
   void run(const std::function<void(int lane)>& body) {
     body_ = &body;
     current() = this;
-    for (int lane = 0; lane < kLanes; ++lane) {
-      Fiber& fiber = fibers_[static_cast<size_t>(lane)];
-      if (fiber.stack == nullptr) fiber.stack = std::make_unique<char[]>(kStackBytes);
-      fiber.meetings = 0;
-      fiber.done = false;
-      getcontext(&fiber.context);
-      fiber.context.uc_stack.ss_sp = fiber.stack.get();
-      fiber.context.uc_stack.ss_size = kStackBytes;
-      fiber.context.uc_link = &scheduler_;
-      makecontext(&fiber.context, &HostWarp::start, 0);
-    }
+    for (Fiber& fiber : fibers_) prepare(fiber);
     for (bool any = true; any;) {
       any = false;
       for (lane_ = 0; lane_ < kLanes; ++lane_) {
@@ -96,6 +86,17 @@ class HostWarp {
     int meetings = 0;
     bool done = false;
   };
+  // A function of its own: getcontext() may return twice, and the loop around it must not lose its place.
+  void prepare(Fiber& fiber) {
+    if (fiber.stack == nullptr) fiber.stack = std::make_unique<char[]>(kStackBytes);
+    fiber.meetings = 0;
+    fiber.done = false;
+    getcontext(&fiber.context);
+    fiber.context.uc_stack.ss_sp = fiber.stack.get();
+    fiber.context.uc_stack.ss_size = kStackBytes;
+    fiber.context.uc_link = &scheduler_;
+    makecontext(&fiber.context, &HostWarp::start, 0);
+  }
   static void start() {
     HostWarp& warp = *current();
     const int lane = warp.lane_;

@@ -22,16 +22,18 @@ size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kA
 size_t record_bytes(const AttentionSpec& spec) { return spec.checked ? kAlignment : 0; }
 constexpr int kMaxRowsPerCta = 16;      // query rows that one CTA serves, at most
 constexpr int kMinRowsPerCta = 8;
+constexpr int kSmallestTile = 16;       // tokens
 
 size_t partial_rows(const AttentionSpec& spec, int64_t batch, LaunchPlan plan) {
   if (plan.num_ctas > 0) return static_cast<size_t>(plan.num_ctas) * 2 * kMaxRowsPerCta;
   return plan.num_splits > 1 ? static_cast<size_t>(batch) * static_cast<size_t>(spec.q_heads) * static_cast<size_t>(spec.q_len) * static_cast<size_t>(plan.num_splits) : 0;
 }
+// CTAs for the rows of one KV head, at most.
+int64_t row_tiles(const AttentionSpec& spec) { return (spec.rows() + kMinRowsPerCta - 1) / kMinRowsPerCta; }
 // One for each result that several CTAs merge.
 size_t counter_bytes(const AttentionSpec& spec, int64_t batch, LaunchPlan plan) {
   if (!plan.merges()) return 0;
-  const size_t row_tiles = static_cast<size_t>((spec.rows() + kMinRowsPerCta - 1) / kMinRowsPerCta);
-  return aligned(static_cast<size_t>(batch) * static_cast<size_t>(spec.kv_heads) * row_tiles * sizeof(unsigned long long));
+  return aligned(static_cast<size_t>(batch * spec.kv_heads * row_tiles(spec)) * sizeof(unsigned long long));
 }
 
 template <class... Args>
@@ -195,8 +197,12 @@ void check_params(const AttentionSpec& spec, LaunchPlan plan, const pt_decode_pa
   if (p.batch < 0) refuse("batch is {}: it must not be negative", p.batch);
   if (p.batch == 0) return;
   if (plan.num_splits < 1 || plan.num_splits > kMaxSplits) refuse("num_splits is {}: allowed are 1 to {}", plan.num_splits, kMaxSplits);
-  if (const int64_t ctas = static_cast<int64_t>(p.batch) * spec.q_heads * spec.q_len; ctas > kMaxGrid)
-    refuse("batch {} x {} query heads x {} query tokens asks for {} blocks: the grid allows {}", p.batch, spec.q_heads, spec.q_len, ctas, kMaxGrid);
+  if (const int64_t ctas = static_cast<int64_t>(p.batch) * spec.q_heads * spec.q_len * plan.num_splits; ctas > kMaxGrid)
+    refuse("batch {} x {} query heads x {} query tokens x {} splits asks for {} blocks: the grid allows {}", p.batch, spec.q_heads, spec.q_len, plan.num_splits, ctas, kMaxGrid);
+  // An even share counts the tiles of all sequences and heads in 32 bits.
+  const int64_t rows = row_tiles(spec) * spec.kv_heads * p.batch;
+  if (const int64_t tiles = rows * (p.max_len / kSmallestTile + 1); plan.num_ctas > 0 && tiles > kMaxGrid)
+    refuse("batch {} with max_len {} has up to {} tiles of {} KV heads: an even share counts at most {}; use a smaller batch or max_len", p.batch, p.max_len, tiles, spec.kv_heads, kMaxGrid);
   require_pointer(p.q, "q", 16);
   require_pointer(p.k_cache, "k_cache", 16);
   require_pointer(p.v_cache, "v_cache", 16);

@@ -108,7 +108,7 @@ const std::vector<BadCall>& bad_calls() {
       {"negative batch", [](P& p) { p.batch = -5; }, {"batch is -5"}},
       {"no splits", [](P&) {}, {"num_splits is 0", "1 to 256"}, ErrorCode::invalid_argument, spec_with(), 0},
       {"257 splits", [](P&) {}, {"num_splits is 257", "1 to 256"}, ErrorCode::invalid_argument, spec_with(), 257},
-      {"grid", [](P& p) { p.batch = 300'000'000; }, {"300000000", "8 query heads", "2400000000", "2147483647"}},
+      {"grid", [](P& p) { p.batch = 300'000'000; }, {"300000000", "8 query heads", "9600000000", "2147483647"}},
       {"null q", [](P& p) { p.q = nullptr; }, {"q is null"}},
       {"null K", [](P& p) { p.k_cache = nullptr; }, {"k_cache is null"}},
       {"null V", [](P& p) { p.v_cache = nullptr; }, {"v_cache is null"}},
@@ -396,6 +396,19 @@ TEST(Complete, FillsTheScale) {
   pt_decode_params given = good(spec);
   given.scale = 2;
   EXPECT_FLOAT_EQ(complete(spec, 1, given).scale_log2, 2 * 1.44269504f);
+}
+
+// Fault: a product of batch, heads and splits, or a number of tiles, that wraps 32 bits becomes a small grid that leaves rows unwritten.
+TEST(CheckParams, GridsAndTilesBeyond31BitsAreRefusedWithTheNumbers) {
+  AttentionSpec spec;
+  spec.q_heads = spec.kv_heads = 1024;
+  pt_decode_params p = make_decode_params();
+  p.batch = 16384;
+  testing::expect_mentions(testing::error_text([&] { check_params(spec, LaunchPlan(256), p); }, ErrorCode::invalid_argument), {"256 splits", "4294967296 blocks", "2147483647"});
+  p.max_len = 4194304;
+  LaunchPlan even;
+  even.num_ctas = 132;
+  testing::expect_mentions(testing::error_text([&] { check_params(spec, even, p); }, ErrorCode::invalid_argument), {"max_len 4194304", "even share", "2147483647"});
 }
 
 }  // namespace

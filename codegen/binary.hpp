@@ -19,7 +19,7 @@ struct LaunchFacts {
   int kv_heads = 0;
   int q_heads = 0;
   int even_share = 0;       // 1: the grid is num_ctas
-  int cluster = 0;          // 1: the splits of a result are one cluster
+  int cluster = 0;          // 1: cluster_of() the splits of a result are a cluster
   int box_tokens = 0;       // tokens of a tensor map's box; 0: the kernel takes no tensor maps
   int page_size = 0, head_dim_k = 0, head_dim_v = 0, flat_map = 0, dtype = 0;  // for the tensor maps
   // from the image's metadata

@@ -24,7 +24,7 @@ constexpr int kBatchInvariantSplits = 8;   // fills a GPU at batch 2 with 8 KV h
 // head to merge (8/1 heads, 1 x 8192: 16.9 us for 4.2 MB, 28/4: 17.0), a cluster never more than 16.
 constexpr int kShortContext = 2048;
 constexpr int kShortClusters[] = {8, 16, 4, 2};      // 16 takes longer to meet: it is for what 8 leave too long
-constexpr int kLongClusters[] = {16};
+constexpr int kLongClusters[] = {128, 96, 64, 48, 32, 16};  // splits: clusters of 16, as many as fit
 constexpr int64_t kBytesOfAClusterCta = 256 * 1024;  // of a longer context: that of 8192 tokens in 16 parts
 
 const std::vector<int>& allowed(const Family& family, const std::string& name) { return family.tuning_params.at(name); }

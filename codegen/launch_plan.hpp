@@ -24,6 +24,10 @@ struct LaunchPlan {
   bool operator==(const LaunchPlan&) const = default;
 };
 
+// CTAs of a cluster where clusters merge: what divides the splits, the widest power of two, at most 16. Where that is not all of them, each cluster
+// leaves one partial result.
+inline int cluster_of(int num_splits) { return std::min(num_splits & -num_splits, 16); }
+
 // What grows with the number of CTAs among configs of one shape.
 inline int spread_of(const KernelConfig& config) { return config.even_share() ? config.at("CTA_QUARTERS") : config.num_splits(); }
 

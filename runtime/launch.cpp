@@ -30,10 +30,10 @@ size_t partial_rows(const AttentionSpec& spec, int64_t batch, LaunchPlan plan) {
 }
 // CTAs for the rows of one KV head, at most.
 int64_t row_tiles(const AttentionSpec& spec) { return (spec.rows() + kMinRowsPerCta - 1) / kMinRowsPerCta; }
-// One for each result that several CTAs merge.
+// One for each row: clusters merge row by row.
 size_t counter_bytes(const AttentionSpec& spec, int64_t batch, LaunchPlan plan) {
   if (!plan.merges()) return 0;
-  return aligned(static_cast<size_t>(batch * spec.kv_heads * row_tiles(spec)) * sizeof(unsigned long long));
+  return aligned(static_cast<size_t>(batch * spec.q_heads * spec.q_len) * sizeof(unsigned long long));
 }
 
 template <class... Args>

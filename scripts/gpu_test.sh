@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
 # Runs the GPU tests of out/gpu-bundle (made by `cmake --build --preset gpu-bundle`) on this machine's first GPU.
-#   scripts/gpu_test.sh [LOG_DIR]                      every test program in shards, side by side, and random cases of attention_fuzz
-#   SANITIZER=memcheck scripts/gpu_test.sh [LOG_DIR]   every test case under compute-sanitizer (memcheck, racecheck, initcheck, synccheck), a process each
-# GTEST_FILTER narrows the tests, FUZZ_COUNT (400; 0: none) and FUZZ_SEED set the random cases, JOBS (14) the processes. Status 0 only if all pass
-# and the sanitizer is silent; what failed is listed.
+#   scripts/gpu_test.sh [LOG_DIR]                                     every test program in shards, side by side, and random cases of attention_fuzz
+#   SANITIZERS="memcheck racecheck" scripts/gpu_test.sh [LOG_DIR]     then every test case under compute-sanitizer's tools (initcheck and synccheck too), a process each
+# GTEST_FILTER narrows the tests, FUZZ_COUNT (400; 0: none) and FUZZ_SEED set the random cases, JOBS (14) the processes, CASE_SECONDS (400) what a case
+# may take under a sanitizer. Status 0 only if all pass and the sanitizers are silent; what failed is listed. The sanitizers' runs take the kernels that
+# the first run compiled.
 set -uo pipefail
 cd "$(dirname "$0")/../out/gpu-bundle"
 logs=${1:-$(mktemp -d)}
 mkdir -p "$logs"
 PAGETUNE_CACHE_DIR=$(mktemp -d)
-export PAGETUNE_CACHE_DIR PAGETUNE_TEST_DEVICE=cuda:0 logs
+export PAGETUNE_CACHE_DIR PAGETUNE_TEST_DEVICE=cuda:0 PAGETUNE_TEST_STORE="$PAGETUNE_CACHE_DIR/tests" logs
+failed=0
 jobs=${JOBS:-14}
 
 # A program's shard: which tests it has is GoogleTest's business. More shards than processes, so that one with long tests holds up little.
@@ -27,12 +29,12 @@ run_fuzz() {
 
 # No device memory is leaked by design: the process's end returns it. Errors of the driver's API that a test provokes are not faults.
 run_case() {
-  local log="$logs/$1.${2//\//_}.$SANITIZER.log"
-  if timeout "${CASE_SECONDS:-400}" compute-sanitizer --tool "$SANITIZER" --error-exitcode 9 --report-api-errors no --target-processes all \
+  local start=$SECONDS log="$logs/$1.${2//\//_}.$tool.log"
+  if timeout "${CASE_SECONDS:-400}" compute-sanitizer --tool "$tool" --error-exitcode 9 --report-api-errors no --target-processes all \
     ./"$1" --gtest_brief=1 --gtest_filter="$2" >"$log" 2>&1; then
-    echo "$1 $2: ok"
+    echo "$1 $2: ok, $((SECONDS - start)) s"
   else
-    echo "$1 $2: FAILED ($?); $(grep -hE 'ERROR SUMMARY|RACECHECK SUMMARY|Internal Sanitizer Error|FAILED  ' "$log" | head -3 | tr -s ' \n' ' ')"
+    echo "$1 $2: FAILED ($?), $((SECONDS - start)) s; $(grep -hE 'ERROR SUMMARY|RACECHECK SUMMARY|Internal Sanitizer Error|FAILED  ' "$log" | head -3 | tr -s ' \n' ' ')"
   fi
 }
 export -f run_shard run_fuzz run_case
@@ -48,16 +50,18 @@ list_work() {
   for ((shard = 0; shard < shards; ++shard)); do echo "run_shard attention_device_test $shard $shards"; done
 }
 
-if [[ -z ${SANITIZER:-} ]]; then
-  verdicts=$(list_work | xargs -P "$jobs" -I{} bash -c '{}')
-  echo "$verdicts"
-  echo "$(grep -c ': ok' <<<"$verdicts") of $(wc -l <<<"$verdicts") runs passed in $SECONDS s; logs in $logs"
-else
-  export SANITIZER PAGETUNE_TEST_SANITIZED=1
+verdicts=$(list_work | xargs -P "$jobs" -I{} bash -c '{}')
+echo "$verdicts"
+echo "$(grep -c ': ok' <<<"$verdicts") of $(wc -l <<<"$verdicts") runs passed in $SECONDS s; logs in $logs"
+if grep -q FAILED <<<"$verdicts"; then failed=1; fi
+
+export tool PAGETUNE_TEST_SANITIZED=1
+for tool in ${SANITIZERS:-}; do
+  start=$SECONDS
   verdicts=$(for program in *_test; do
     ./"$program" --gtest_list_tests | awk -v p="$program" '/^[^ ]/ { suite = $1 } /^ / { print p, suite $1 }'
-  done | xargs -P "$jobs" -L 1 bash -c 'run_case "$0" "$1"')
-  grep FAILED <<<"$verdicts"
-  echo "$SANITIZER: $(grep -c ': ok$' <<<"$verdicts") of $(wc -l <<<"$verdicts") test cases clean"
-fi
-! grep -q FAILED <<<"$verdicts"
+  done | xargs -P "$jobs" -L 1 bash -c 'run_case "$0" "$1"' | tee "$logs/$tool.txt")
+  grep FAILED <<<"$verdicts" && failed=1
+  echo "$tool: $(grep -c ': ok,' <<<"$verdicts") of $(wc -l <<<"$verdicts") test cases clean in $((SECONDS - start)) s; longest: $(sed 's/.*_test \(.*\): [^,]*, \([0-9]*\) s.*/\2 s \1/' <<<"$verdicts" | sort -rn | head -3 | paste -sd, -)"
+done
+exit $failed

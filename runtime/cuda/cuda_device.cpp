@@ -5,6 +5,7 @@
 #include <mutex>
 #include <optional>
 
+#include "codegen/launch_plan.hpp"
 #include "pagetune/error.hpp"
 #include "runtime/cuda/driver.hpp"
 #include "runtime/cuda/nvrtc.hpp"
@@ -81,7 +82,8 @@ class CudaModule final : public Module {
     void* arguments[] = {const_cast<pt_decode_params*>(&params), nullptr};
     std::optional<TensorMaps> maps;
     if (facts_.box_tokens > 0) arguments[1] = &maps.emplace(facts_, params);
-    enqueue(decode_, facts_.even_share ? static_cast<unsigned>(params.num_ctas) : row_tiles * splits, facts_.threads, facts_.shared_bytes, overlap, facts_.cluster ? splits : 1, arguments, stream);
+    enqueue(decode_, facts_.even_share ? static_cast<unsigned>(params.num_ctas) : row_tiles * splits, facts_.threads, facts_.shared_bytes, overlap, facts_.cluster ? static_cast<unsigned>(cluster_of(params.num_splits)) : 1,
+            arguments, stream);
     // The merge always overlaps its own main kernel: it reads nothing before that has finished.
     if (merge_ != nullptr && splits > 1) enqueue(merge_, row_tiles, facts_.merge_threads, 0, overlaps_, 1, arguments, stream);
   }

@@ -3,7 +3,8 @@
 // A CTA serves up to 16 query rows of one (sequence, KV head) at a time and walks segments of KV tiles (schedule.cuh). Its warps share each tile,
 // a unit of tile_kv tokens each; every warp keeps an asynchronous-copy pipeline of its own that runs on across segments, so the main loop has
 // no CTA barrier and the end of one segment overlaps the loads of the next. The warps' states meet at a segment's end in shared memory; what
-// several CTAs hold of one result is merged by a second kernel, by the last CTA to arrive, or inside a cluster.
+// several CTAs hold of one result is merged by a second kernel, by the last CTA to arrive, or in clusters, and where a result takes several clusters,
+// by the last of those to arrive.
 //   grid: fixed partition: split + num_splits * (row tile + row tiles * (KV head + kv_heads * sequence)); even share: num_ctas
 #include "params.h"
 #include "cuda/ptx.cuh"
@@ -19,8 +20,9 @@ constexpr int kMergeKernel = 0, kMergeLast = 1, kMergeCluster = 2;
 constexpr bool kSplit = config::variant == 2;
 static_assert(!config::even_share || (kSplit && config::merge == kMergeLast), "an even share is merged by the last CTA to arrive");
 
-// A slice of the result from every CTA of a cluster, the last slice rounded up: a barrier, and 20 bytes for each four dims.
-constexpr int kGatherBytes = kSplit && config::merge == kMergeCluster ? 16 + (kLiveRows * spec::head_dim_v / 4 + 16) * 20 : 0;
+// What a CTA of a cluster gathers: a barrier, and from every CTA its part of the rows that this one merges. A cluster is a power of two, at most
+// 16 CTAs, so together these are at most 16 rows.
+constexpr int kGatherBytes = kSplit && config::merge == kMergeCluster ? 16 + 16 * (spec::head_dim_v + 1) * 4 : 0;
 constexpr int kMeetAt = round_up(kPipelineBytes, 16);
 constexpr int kGatherAt = kMeetAt + round_up(kMeetBytes, 16);
 constexpr int kQueryAt = kGatherAt + round_up(kGatherBytes, 16);
@@ -47,6 +49,10 @@ struct Ending {
     if (!kSplit || s.count == s.span.tiles) return;
     if constexpr (config::even_share) {
       parts = even_partials(shares, s, blockIdx.x, part);
+    } else if constexpr (config::merge == kMergeCluster) {
+      const int ctas = ptx::cluster_ctas();
+      parts = fixed_partials(p, s, rows, ctas);
+      part = split / ctas;
     } else {
       parts = fixed_partials(p, s, rows);
     }
@@ -59,75 +65,81 @@ struct Ending {
     sync_workers();
     if constexpr (kSplit && config::merge == kMergeCluster) {
       gather(meeting, s, rows);
-      return;
-    }
-    constexpr int kQuads = spec::head_dim_v / 4;
-    for (int i = thread; i < rows.live * kQuads; i += kWorkers) {
-      const int row = i / kQuads, dim = i % kQuads * 4;
-      float lse;
-      const float4 o = meeting.take(row, dim, lse);
-      if (!kSplit || parts.count == 1) {
-        write_result(p, s, rows, row, dim, o, lse);
-      } else {
-        const i64 to = parts.row(part, row);
-        *reinterpret_cast<float4*>(p.partial_out + to * spec::head_dim_v + dim) = o;
-        if (dim == 0) p.partial_lse[to] = lse;
+    } else {
+      for (int i = thread; i < rows.live * kQuads; i += kWorkers) {
+        float lse;
+        const float4 o = meeting.take(i / kQuads, i % kQuads * 4, lse);
+        put(s, rows, i / kQuads, i % kQuads * 4, o, lse);
       }
-    }
-    if constexpr (kSplit && config::merge == kMergeLast) {
-      if (parts.count == 1) return;
-      __shared__ int last;
-      sync_workers();  // the partial result is complete; the counter's release makes it visible to whoever arrives last
-      if (thread == 0) {
-        const i64 counter = (static_cast<i64>(s.sequence) * spec::kv_heads + s.head) * kRowTiles + s.row_tile;
-        last = arrives_last(p.counters + counter, parts.count);
-      }
-      sync_workers();
-      if (last) merge_parts<kWorkers>(p, s, rows, parts, thread, memory + kMeetAt, [] { sync_workers(); });
+      if (kSplit && config::merge == kMergeLast && parts.count > 1) settle(s, rows, 0, rows.live);
     }
   }
 
-  // In a cluster every CTA owns a slice of the result, and each pushes its part of a slice to the owner: one way instead of a meeting and a
-  // read. Sent are four dims and their LSE; the owner's barrier counts the bytes.
-  struct Gather {
-    int ctas, each;  // slots of four dims in a slice
-    float4* sums;    // [CTA][slot]
-    float* lses;
-    u32 barrier;
-
-    __device__ __forceinline__ Gather(unsigned char* memory, int num_splits, int live_rows)
-        : ctas(num_splits), each(ceil_div(live_rows * (spec::head_dim_v / 4), num_splits)), sums(reinterpret_cast<float4*>(memory + 16)),
-          lses(reinterpret_cast<float*>(memory + 16 + 16 * ctas * each)), barrier(ptx::shared_address(memory)) {}
-  };
-
-  // Before anyone can push: the barrier of this CTA's slice. The cluster's CTAs know of each other's barriers by the time of gather().
+  // Before anyone can push: the barrier of the rows that this CTA merges. The cluster's CTAs know of each other's barriers by the time of gather().
   __device__ __forceinline__ void open_cluster(const RowMap& rows) const {
-    const Gather to(memory + kGatherAt, p.num_splits, rows.live);
+    const Gather to(memory + kGatherAt, rows.live);
     if (thread == 0) {
-      const int mine = blockIdx.x % to.ctas * to.each, slots = max(min(rows.live * (spec::head_dim_v / 4) - mine, to.each), 0);
       ptx::barrier_init(to.barrier, 1);
       ptx::fence_async();
-      ptx::barrier_expect(to.barrier, to.ctas * slots * 20);
+      ptx::barrier_expect(to.barrier, to.ctas * to.count * (spec::head_dim_v + 1) * 4);
     }
     ptx::cluster_arrive();
   }
 
+ private:
+  static constexpr int kQuads = spec::head_dim_v / 4;
+
+  // Four dims of a row: the result, or this CTA's or cluster's part of it.
+  __device__ __forceinline__ void put(const Segment& s, const RowMap& rows, int row, int dim, float4 o, float lse) const {
+    if (!kSplit || parts.count == 1) {
+      write_result(p, s, rows, row, dim, o, lse);
+    } else {
+      const i64 to = parts.row(part, row);
+      *reinterpret_cast<float4*>(p.partial_out + to * spec::head_dim_v + dim) = o;
+      if (dim == 0) p.partial_lse[to] = lse;
+    }
+  }
+
+  // The parts of some rows are counted; who brings the last merges them.
+  __device__ __forceinline__ void settle(const Segment& s, const RowMap& rows, int first_row, int end_row) const {
+    __shared__ int last;
+    sync_workers();  // the partial result is complete; the counter's release makes it visible to whoever arrives last
+    if (thread == 0) last = arrives_last(p.counters + pair_row(s, rows) + first_row, parts.count);
+    sync_workers();
+    if (last) merge_parts<kWorkers>(p, s, rows, first_row, end_row, parts, thread, memory + kMeetAt, [] { sync_workers(); });
+  }
+
+  // In a cluster every CTA merges some of the rows, and each pushes its part of a row to the CTA that merges it: one way instead of a meeting
+  // and a read. The barrier there counts the bytes.
+  struct Gather {
+    int ctas, each;    // rows that a CTA merges, but the last ones
+    int first, count;  // the rows of this one
+    float4* sums;      // [CTA][row][dims / 4]
+    float* lses;       // [CTA][row]
+    u32 barrier;
+
+    __device__ __forceinline__ Gather(unsigned char* memory, int live_rows)
+        : ctas(ptx::cluster_ctas()), each(ceil_div(live_rows, ctas)), first(ptx::cluster_rank() * each), count(max(min(live_rows - first, each), 0)),
+          sums(reinterpret_cast<float4*>(memory + 16)), lses(reinterpret_cast<float*>(sums + ctas * each * kQuads)), barrier(ptx::shared_address(memory)) {}
+  };
+
   __device__ __forceinline__ void gather(const Meeting& meeting, const Segment& s, const RowMap& rows) const {
-    const Gather to(memory + kGatherAt, p.num_splits, rows.live);
-    const int rank = blockIdx.x % to.ctas;
-    constexpr int kQuads = spec::head_dim_v / 4;
+    const Gather to(memory + kGatherAt, rows.live);
+    const int mine = ptx::cluster_rank() * to.each;  // this CTA's parts in each gathering
     ptx::cluster_wait();
     for (int i = thread; i < rows.live * kQuads; i += kWorkers) {
       float lse;
-      const float4 o = meeting.take(i / kQuads, i % kQuads * 4, lse);
-      const int owner = i / to.each, at = rank * to.each + i % to.each;
+      const int row = i / kQuads, dim = i % kQuads * 4;
+      const float4 o = meeting.take(row, dim, lse);
+      const int owner = row / to.each, at = mine + row - owner * to.each;
       const u32 barrier = ptx::cluster_address(to.barrier, owner);
-      ptx::push_cluster(ptx::cluster_address(ptx::shared_address(to.sums + at), owner), o, barrier);
-      ptx::push_cluster(ptx::cluster_address(ptx::shared_address(to.lses + at), owner), lse, barrier);
+      ptx::push_cluster(ptx::cluster_address(ptx::shared_address(to.sums + at * kQuads + i % kQuads), owner), o, barrier);
+      if (dim == 0) ptx::push_cluster(ptx::cluster_address(ptx::shared_address(to.lses + at), owner), lse, barrier);
     }
     ptx::barrier_wait(to.barrier, 0);
     constexpr int kPeers = 8;  // parts that are weighed at once
-    for (int i = thread; i < to.each && rank * to.each + i < rows.live * kQuads; i += kWorkers) {
+    for (int i = thread; i < to.count * kQuads; i += kWorkers) {
+      const int row = i / kQuads;
       Mixture mixture;
       mixture.start();
       for (int first = 0; first < to.ctas; first += kPeers) {
@@ -135,16 +147,16 @@ struct Ending {
         float4 o[kPeers];
 #pragma unroll
         for (int c = 0; c < kPeers; ++c) {
-          const int at = min(first + c, to.ctas - 1) * to.each + i;
+          const int at = min(first + c, to.ctas - 1) * to.each + row;
           lse[c] = first + c < to.ctas ? to.lses[at] : minus_infinity();
-          o[c] = to.sums[at];
+          o[c] = to.sums[at * kQuads + i % kQuads];
           size[c] = 1.f;
         }
         mixture.add(lse, o, size);
       }
-      const int slot = rank * to.each + i;
-      write_result(p, s, rows, slot / kQuads, slot % kQuads * 4, mixture.mean(), mixture.lse());
+      put(s, rows, to.first + row, i % kQuads * 4, mixture.mean(), mixture.lse());
     }
+    if (parts.count > 1 && to.count > 0) settle(s, rows, to.first, to.first + to.count);
   }
 };
 
@@ -213,7 +225,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
     walk.now.span = span_of(p, walk.now.sequence, walk.now.head);
     walk.left = 0;
     take_split(walk.now, split, kSplit ? p.num_splits : 1);
-    if (config::merge != kMergeCluster && walk.now.count == 0) return;
+    // Nothing to do for this CTA, or for its whole cluster.
+    if (config::merge == kMergeCluster ? split - ptx::cluster_rank() >= used_splits(walk.now.span, p.num_splits) : walk.now.count == 0) return;
   }
 
   // Stages and barriers of this warp, or with a producer of the CTA.

@@ -86,23 +86,48 @@ __device__ __forceinline__ void check_claims(const pt_decode_params& p, int sequ
   }
 }
 
-// The pages of one pair.
+// The pages of one pair. A producer serves all warps, unit after unit, and cannot wait for the table each time: its lanes hold the ids of
+// consecutive table slots, and of as many slots after them.
 struct Pages {
   const int* row;
   i64 k_head, v_head;  // element offsets
+  int base, ids, more;  // producer: ids of the slots base + lane and base + 32 + lane
 
   __device__ __forceinline__ void open(const pt_decode_params& p, int sequence, int head) {
     const i64 r = spec::headwise ? static_cast<i64>(sequence) * spec::kv_heads + head : static_cast<i64>(sequence);
     row = p.block_tables + r * p.block_table_stride;
     k_head = spec::flat_map ? 0 : head * p.k_stride_head;
     v_head = spec::flat_map ? 0 : head * p.v_stride_head;
+    base = -64;
   }
   // The page id of a token, or -1: unreadable, absent, or not a page.
   __device__ __forceinline__ int look_up(const pt_decode_params& p, const Segment& s, int token) const {
     const Visibility visibility{p, s.sequence, s.head};
     if (!visibility.readable(s.span, token)) return -1;
     const int slot = static_cast<u32>(token) / static_cast<u32>(spec::page_size);
-    const int id = __ldg(row + slot);
+    return valid(p, s, slot, __ldg(row + slot));
+  }
+  // The same for the lane's token of a unit that begins at token `first`, by the whole warp.
+  __device__ __forceinline__ int look_up_ahead(const pt_decode_params& p, const Segment& s, int first, int lane) {
+    const int begin = static_cast<u32>(first) / static_cast<u32>(spec::page_size);  // a unit's slots never straddle 32 from another's first on
+    if (static_cast<u32>(begin - base) >= 64u) {
+      base = begin;
+      ids = entry(s, base + lane);
+      more = entry(s, base + 32 + lane);
+    } else if (begin - base >= 32) {
+      base += 32;
+      ids = more;
+      more = entry(s, base + 32 + lane);
+    }
+    const int token = first + lane % config::tile_kv, slot = static_cast<u32>(token) / static_cast<u32>(spec::page_size);
+    const int id = __shfl_sync(0xffffffffu, ids, slot - base);
+    const Visibility visibility{p, s.sequence, s.head};
+    return visibility.readable(s.span, token) ? valid(p, s, slot, id) : -1;
+  }
+
+ private:
+  __device__ __forceinline__ int entry(const Segment& s, int slot) const { return slot * spec::page_size < s.span.hi ? __ldg(row + slot) : -1; }
+  __device__ __forceinline__ int valid(const pt_decode_params& p, const Segment& s, int slot, int id) const {
     if (static_cast<u32>(id) < static_cast<u32>(p.num_pages)) return id;
     if constexpr (spec::checked) report(p, id < 0 ? 2 : 1, s.sequence, s.head, slot, id);
     return -1;
@@ -123,7 +148,7 @@ struct Loader {
     pages.open(p, s.sequence, s.head);
     tile = s.first;
     tiles_left = s.count;
-    id = tiles_left > 0 ? pages.look_up(p, s, token(s, lane)) : -1;
+    look_up(p, s, lane);
   }
   __device__ __forceinline__ void next(const pt_decode_params& p, const Segment& s, int lane) {
     if (!kProducer || ++unit == config::num_warps) {
@@ -131,7 +156,7 @@ struct Loader {
       ++tile;
       --tiles_left;
     }
-    id = tiles_left > 0 ? pages.look_up(p, s, token(s, lane)) : -1;
+    look_up(p, s, lane);
   }
   __device__ __forceinline__ u32 present() const { return __ballot_sync(0xffffffffu, id >= 0) & kAllPresent; }
   // Positions from length - tokens on are the step's own: the preceding kernel may still be writing them.
@@ -206,6 +231,13 @@ struct Loader {
   }
 
  private:
+  __device__ __forceinline__ void look_up(const pt_decode_params& p, const Segment& s, int lane) {
+    id = -1;
+    if (tiles_left == 0) return;
+    if constexpr (kProducer) id = pages.look_up_ahead(p, s, first_token(s), lane);
+    else id = pages.look_up(p, s, token(s, lane));
+  }
+
   // cp.async: 16 bytes a lane. `offset` is that of the lane's own token.
   template <int kDim, int kPitch>
   __device__ __forceinline__ static void copy_rows(u32 shared, const unsigned short* cache, i64 offset, i64 stride, u32 present, int lane) {

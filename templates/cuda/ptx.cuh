@@ -96,6 +96,20 @@ __device__ __forceinline__ void wait_for_previous_kernel() {
 
 // ---- clusters (sm_90)
 
+__device__ __forceinline__ int cluster_ctas() {
+  int n = 1;
+#if __CUDA_ARCH__ >= 900
+  asm("mov.u32 %0, %%cluster_nctaid.x;" : "=r"(n));
+#endif
+  return n;
+}
+__device__ __forceinline__ int cluster_rank() {
+  int rank = 0;
+#if __CUDA_ARCH__ >= 900
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+#endif
+  return rank;
+}
 __device__ __forceinline__ void cluster_arrive() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.arrive.release;" ::: "memory");

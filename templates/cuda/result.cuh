@@ -74,26 +74,32 @@ __device__ __forceinline__ void write_result(const pt_decode_params& p, const Se
   if (spec::lse && dim == 0) p.lse[rows.lse_row + static_cast<i64>(token) * spec::q_heads + head] = lse * kLn2;
 }
 
-// Where the partial results of one (pair, row tile) lie. Even share: two slots for each CTA, of its first segment and of its last.
+// Where the partial results of one (pair, row tile) lie. Even share: two slots for each CTA, of its first segment and of its last. The host bounds
+// the number of rows to 31 bits.
 struct Partials {
   int count;
-  i64 first, stride;  // rows; of part i: first + i * stride, but part 0 of an even share may be its CTA's second slot
-  i64 row_stride;     // between the rows of a part
-  i64 zero;           // row of part 0
+  int first, stride;  // rows; of part i: first + i * stride, but part 0 of an even share may be its CTA's second slot
+  int row_stride;     // between the rows of a part
+  int zero;           // row of part 0
 
   __device__ __forceinline__ i64 row(int part, int r) const { return (part == 0 ? zero : first + part * stride) + r * row_stride; }
 };
 
-__device__ __forceinline__ Partials fixed_partials(const pt_decode_params& p, const Segment& s, const RowMap& rows) {
-  // [sequence][KV head][row of the pair][split]
-  const i64 pair_row = (static_cast<i64>(s.sequence) * spec::kv_heads + s.head) * kRows + rows.first;
-  return {used_splits(s.span, p.num_splits), pair_row * p.num_splits, 1, p.num_splits, pair_row * p.num_splits};
+// A CTA's row 0 among the rows of all pairs.
+__device__ __forceinline__ int pair_row(const Segment& s, const RowMap& rows) { return (s.sequence * spec::kv_heads + s.head) * kRows + rows.first; }
+
+// Parts of `ctas` splits each: [sequence][KV head][row of the pair][part].
+__device__ __forceinline__ Partials fixed_partials(const pt_decode_params& p, const Segment& s, const RowMap& rows, int ctas = 1) {
+  const int all = ceil_div(p.num_splits, ctas);
+  const int first = pair_row(s, rows) * all;
+  return {ceil_div(used_splits(s.span, p.num_splits), ctas), first, 1, all, first};
 }
 __device__ __forceinline__ Partials even_partials(const Shares& shares, const Segment& s, int cta, int& part) {
   const int first = shares.owner(s.line), last = shares.owner(s.line + s.span.tiles - 1);
-  const i64 slots = 2 * kRowsPerCta, stride = shares.lanes * slots;
+  constexpr int kSlots = 2 * kRowsPerCta;
+  const int stride = shares.lanes * kSlots;
   part = cta / shares.lanes - first;
-  const i64 at = first * stride + cta % shares.lanes * slots;
+  const int at = first * stride + cta % shares.lanes * kSlots;
   return {last - first + 1, at, stride, 1, at + (shares.begin(first) < s.line ? kRowsPerCta : 0)};
 }
 
@@ -132,19 +138,19 @@ struct Mixture {
   }
 };
 
-// Merges the parts of one result with kMergers threads: a thread has four dims of a row and, where threads are plenty, a share of the parts.
-// What the others wrote lies in L2, far away: all that a thread needs is fetched at once. `memory`: kMergers * 24 bytes, free of use.
+// Merges the parts of the rows [first_row, end_row) with kMergers threads: a thread has four dims of a row and, where threads are plenty, a share of
+// the parts. What the others wrote lies in L2, far away: all that a thread needs is fetched at once. `memory`: kMergers * 24 bytes, free of use.
 template <int kMergers, class Sync>
-__device__ __forceinline__ void merge_parts(const pt_decode_params& p, const Segment& s, const RowMap& rows, const Partials& parts, int thread, unsigned char* memory, Sync sync) {
+__device__ __forceinline__ void merge_parts(const pt_decode_params& p, const Segment& s, const RowMap& rows, int first_row, int end_row, const Partials& parts, int thread, unsigned char* memory, Sync sync) {
   constexpr int kQuads = spec::head_dim_v / 4, kSlots = kLiveRows * kQuads;
   constexpr int kShares = kSlots >= kMergers ? 1 : min_of(kMergers / kSlots, 8);
   constexpr int kBatch = 8;
   const int share = kShares == 1 ? 0 : thread / kSlots;
   for (int slot = kShares == 1 ? thread : thread % kSlots; slot < kSlots; slot += kShares == 1 ? kMergers : kSlots) {
-    const int r = slot / kQuads, dim = slot % kQuads * 4;
+    const int r = first_row + slot / kQuads, dim = slot % kQuads * 4;
     Mixture mixture;
     mixture.start();
-    if (r < rows.live && share < kShares) {
+    if (r < end_row && share < kShares) {
       for (int first = share; first < parts.count; first += kShares * kBatch) {
         float lse[kBatch], size[kBatch];
         float4 o[kBatch];
@@ -175,7 +181,7 @@ __device__ __forceinline__ void merge_parts(const pt_decode_params& p, const Seg
         mixture.add(lse, o, size);
       }
     }
-    if (r < rows.live && share == 0) write_result(p, s, rows, r, dim, mixture.mean(), mixture.lse());
+    if (r < end_row && share == 0) write_result(p, s, rows, r, dim, mixture.mean(), mixture.lse());
     if constexpr (kShares > 1) break;
   }
 }

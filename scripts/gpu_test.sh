@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs the GPU tests of out/gpu-bundle (made by `cmake --build --preset gpu-bundle`) on this machine's first GPU.
+# Runs the GPU tests of out/gpu-bundle (made by `cmake --build --preset gpu-bundle`) on this machine's GPUs.
 #   scripts/gpu_test.sh [LOG_DIR]                                     every test program in shards, side by side, and random cases of attention_fuzz
 #   SANITIZERS="memcheck racecheck" scripts/gpu_test.sh [LOG_DIR]     then every test case under compute-sanitizer's tools (initcheck and synccheck too), a process each
-# GTEST_FILTER narrows the tests, FUZZ_COUNT (400; 0: none) and FUZZ_SEED set the random cases, JOBS (14) the processes, CASE_SECONDS (400) what a case
+# GTEST_FILTER narrows the tests, FUZZ_COUNT (400; 0: none) and FUZZ_SEED set the random cases, JOBS (two less than there are cores) the processes, CASE_SECONDS (400) what a case
 # may take under a sanitizer. Status 0 only if all pass and the sanitizers are silent; what failed is listed. The sanitizers' runs take the kernels that
 # the first run compiled.
 set -uo pipefail
@@ -12,7 +12,13 @@ mkdir -p "$logs"
 PAGETUNE_CACHE_DIR=$(mktemp -d)
 export PAGETUNE_CACHE_DIR PAGETUNE_TEST_DEVICE=cuda:0 PAGETUNE_TEST_STORE="$PAGETUNE_CACHE_DIR/tests" logs
 failed=0
-jobs=${JOBS:-14}
+jobs=${JOBS:-$(($(nproc) - 2))}
+gpus=$(nvidia-smi -L | wc -l)
+export gpus
+
+# The processes take the GPUs in turn; each sees one.
+turn() { xargs --process-slot-var=slot -P "$jobs" "$@"; }
+pin() { export CUDA_VISIBLE_DEVICES=$((slot % gpus)); }
 
 # A program's shard: which tests it has is GoogleTest's business. More shards than processes, so that one with long tests holds up little.
 run_shard() {
@@ -37,7 +43,7 @@ run_case() {
     echo "$1 $2: FAILED ($?), $((SECONDS - start)) s; $(grep -hE 'ERROR SUMMARY|RACECHECK SUMMARY|Internal Sanitizer Error|FAILED  ' "$log" | head -3 | tr -s ' \n' ' ')"
   fi
 }
-export -f run_shard run_fuzz run_case
+export -f pin run_shard run_fuzz run_case
 
 # Lines of function and arguments. The fuzzer and the programs that are not shared out go first: they take longest.
 list_work() {
@@ -50,7 +56,7 @@ list_work() {
   for ((shard = 0; shard < shards; ++shard)); do echo "run_shard attention_device_test $shard $shards"; done
 }
 
-verdicts=$(list_work | xargs -P "$jobs" -I{} bash -c '{}')
+verdicts=$(list_work | turn -I{} bash -c 'pin; {}')
 echo "$verdicts"
 echo "$(grep -c ': ok' <<<"$verdicts") of $(wc -l <<<"$verdicts") runs passed in $SECONDS s; logs in $logs"
 if grep -q FAILED <<<"$verdicts"; then failed=1; fi
@@ -60,7 +66,7 @@ for tool in ${SANITIZERS:-}; do
   start=$SECONDS
   verdicts=$(for program in *_test; do
     ./"$program" --gtest_list_tests | awk -v p="$program" '/^[^ ]/ { suite = $1 } /^ / { print p, suite $1 }'
-  done | xargs -P "$jobs" -L 1 bash -c 'run_case "$0" "$1"' | tee "$logs/$tool.txt")
+  done | turn -L 1 bash -c 'pin; run_case "$0" "$1"' | tee "$logs/$tool.txt")
   grep FAILED <<<"$verdicts" && failed=1
   echo "$tool: $(grep -c ': ok,' <<<"$verdicts") of $(wc -l <<<"$verdicts") test cases clean in $((SECONDS - start)) s; longest: $(sed 's/.*_test \(.*\): [^,]*, \([0-9]*\) s.*/\2 s \1/' <<<"$verdicts" | sort -rn | head -3 | paste -sd, -)"
 done

@@ -56,7 +56,7 @@ bool sanitized() {
 }
 
 const std::vector<int>& split_counts() {
-  static const std::vector<int> counts = sanitized() ? std::vector<int>{1, 6} : std::vector<int>{1, 2, 3, 8, 48};  // of clusters: three of one CTA, one of 8, three of two and of 16
+  static const std::vector<int> counts = sanitized() ? std::vector<int>{1, 6} : std::vector<int>{1, 2, 3, 8, 48};  // in clusters: one of 2 and of 8 CTAs, three of 16 and of 2
   return counts;
 }
 
@@ -94,7 +94,7 @@ std::vector<LaunchPlan> launches_of(const Way& way) {
   if (way.variant == 1) launches.emplace_back(1);
   else if (way.even == 0) {
     for (const int splits : split_counts())
-      if (way.merge == 0 || splits > 1) launches.emplace_back(splits);
+      if (way.merge == 0 || (way.merge == 1 && splits > 1) || splits % 2 == 0) launches.emplace_back(splits);
   } else {
     for (const int ctas : {1, 3, 40}) {
       launches.emplace_back();

@@ -88,6 +88,7 @@ INSTANTIATE_TEST_SUITE_P(Rounds, ColdStart, ::testing::Values(1, 2, 3));
 
 // Fault: the variable is read as a number, or its absence of devices as device 0. The driver reads it, and what it hides is absent.
 TEST_F(Processes, WhatCudaVisibleDevicesHidesIsAbsent_B169) {
+  if (sanitized()) GTEST_SKIP() << "compute-sanitizer itself ends a process that sees no device";
   int process = 0;
   for (const char* value : {"", "-1", "MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f", "GPU-00000000"}) {
     Herd herd;

@@ -78,6 +78,8 @@ class CudaModule final : public Module {
     const ContextScope scope(context_);
     const unsigned row_tiles = static_cast<unsigned>(params.batch) * static_cast<unsigned>(facts_.kv_heads * facts_.head_tiles);
     const auto splits = static_cast<unsigned>(params.num_splits);
+    if (facts_.cluster && splits % 2 != 0)
+      throw Error(ErrorCode::invalid_argument, fmt::format("num_splits is {}: a kernel that merges in clusters takes an even number, for clusters of 2, 4, 8 or 16 CTAs", splits));
     const bool overlap = (params.flags & PT_LAUNCH_OVERLAP) != 0 && overlaps_;
     void* arguments[] = {const_cast<pt_decode_params*>(&params), nullptr};
     std::optional<TensorMaps> maps;

@@ -194,9 +194,9 @@ __device__ __forceinline__ void produce(const pt_decode_params& p, const pt_tens
   }
 }
 
-// With a producer two CTAs to a multiprocessor, where their registers allow it, so that the next launch can fill its rings early. Else one is
-// enough for the bound: ptxas would aim at fewer registers and spill a word or two to get there.
-constexpr int kMinCtas = kProducer && kColumnTiles * (kDimSteps * 2 + kOutTiles * 4) <= 64 ? 2 : 1;
+// With a producer two CTAs to a multiprocessor, where their registers hold the fragments and what else is live, so that one fills its ring while the
+// other ends. Else one is enough for the bound: ptxas would aim at fewer registers and spill a word or two to get there.
+constexpr int kMinCtas = kProducer && kColumnTiles * (kDimSteps * 2 + kOutTiles * 4 + 48) + 40 <= 65536 / (2 * kThreads) ? 2 : 1;
 
 extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const __grid_constant__ pt_decode_params p
 #if PT_TENSOR_MAPS
@@ -238,11 +238,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
 #if PT_TENSOR_MAPS
   if (thread < kStages) {
     ptx::barrier_init(barriers + thread * 8, 1);
-    ptx::barrier_init(barriers + (kStages + thread) * 8, 1);
+    ptx::barrier_init(barriers + (kStages + thread) * 8, 32);
   }
   ptx::fence_async();
   __syncthreads();
   if (warp == config::num_warps) {
+    if constexpr (kSplit && config::merge == kMergeCluster) ptx::cluster_arrive();  // for its part; it never waits
     produce(p, maps, shared, walk, lane);
     return;
   }
@@ -336,10 +337,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
         __syncwarp();
       }
       if (present != 0) state.absorb(p, query, rows, s, s.span.token_of(s.first + tile) + warp * config::tile_kv, stage, present, lane);
-      __syncwarp();  // the stage may be filled again
-      if constexpr (kProducer) {
-        if (lane == 0) ptx::barrier_arrive(barriers + (kStages + reading) * 8);
-      }
+      // The stage may be filled again.
+      if constexpr (kProducer) ptx::barrier_arrive(barriers + (kStages + reading) * 8);
+      else __syncwarp();
       reading += kProducer ? config::num_warps : 1;
       if (reading >= (kProducer ? kStages : config::num_stages)) {
         reading -= kProducer ? kStages : config::num_stages;

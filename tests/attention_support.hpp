@@ -66,8 +66,15 @@ std::shared_ptr<const Module> module_of(Device&, const AttentionSpec&, int varia
 void build_all(Device&, const std::vector<AttentionSpec>&, Plans = Plans::some);
 
 // True where a tool that tracks every memory access runs the program (PAGETUNE_TEST_SANITIZED=1): tests whose point is a large number of
-// CTAs or tokens then take fewer split counts or shorter sequences, through the same kernels.
+// CTAs, tokens or cases then take fewer, through kernels of every schedule, merge and loader.
 bool sanitized();
+// All of a list of cases; every fifth under such a tool.
+template <class T>
+std::vector<T> sampled(const std::vector<T>& all) {
+  std::vector<T> some;
+  for (size_t i = 0; i < all.size(); i += sanitized() ? 5 : 1) some.push_back(all[i]);
+  return some;
+}
 
 // V2's counts in the tests: no split, few, and more than any sequence here has tiles.
 const std::vector<int>& split_counts();

@@ -75,7 +75,7 @@ TEST_F(Windows, EightQueryTokensBeyondTheWindow_B86) {
     spec.window = true;
     spec.q_len = q_len;
     require_supported(spec);
-    expect_right(device(), {.spec = spec, .lens = {1030, 1047, 1063, 1100}, .scale = 1, .windows = std::vector<int>(16, 1024)});
+    expect_right(device(), {.spec = spec, .lens = sampled<int>({1030, 1047, 1063, 1100}), .scale = 1, .windows = std::vector<int>(16, 1024)});
   }
 }
 
@@ -135,7 +135,7 @@ TEST_F(Windows, LengthsAroundEveryEdge) {
     require_supported(spec);
     std::vector<int> lens = {0};
     for (const int edge : {16, 32, 33, 64, 128, 200}) lens.insert(lens.end(), {edge - 1, edge, edge + 1});
-    for (const int window : {1, 15, 16, 17, 31, 33, 64, 127, 200}) expect_right(device(), {.spec = spec, .lens = lens, .windows = {window, 0, window + 1, 1}});
+    for (const int window : sampled<int>({1, 15, 16, 17, 31, 33, 64, 127, 200})) expect_right(device(), {.spec = spec, .lens = lens, .windows = {window, 0, window + 1, 1}});
   }
 }
 
@@ -212,7 +212,7 @@ TEST_F(Windows, HeadwiseInEveryPlacementAndLayout) {
         AttentionSpec spec = headwise(map, 6, 3, 72, page);
         spec.layout = layout;
         require_supported(spec);
-        for (const Placement placement : {Placement::contiguous, Placement::padded, Placement::interleaved, Placement::sliced}) {
+        for (const Placement placement : sampled<Placement>({Placement::contiguous, Placement::padded, Placement::interleaved, Placement::sliced})) {
           expect_right(device(), {.spec = spec, .placement = placement, .absent = 0.2, .head_lens = {1, 100, 64, 0, 65, 63, 300, 0, 7}});
         }
       }

@@ -19,12 +19,13 @@ constexpr int kMaxRowsPerCta = 16;          // query rows of a KV head that one 
 constexpr Bucket kLargeBatch{12, 13};
 constexpr int kBatchInvariantSplits = 8;   // fills a GPU at batch 2 with 8 KV heads, and costs a large batch little
 
-// H200, 2026-11-29, 32/8 heads, 128 dims, dependent launches: a sequence of 1024 tokens takes 4.4 us in clusters of 8 and 4.5 as an even share; of 8192
-// tokens 14.1 in clusters of 16 and as an even share. With one or four KV heads the even share leaves its last CTA 60 and more partial results of one
-// head to merge (8/1 heads, 1 x 8192: 16.9 us for 4.2 MB, 28/4: 17.0), a cluster never more than 16.
+// H200, 2026-11-30, 128 dims, pages of 16, dependent launches. 32/8 heads: a sequence of 1024 tokens takes 4.4 us in clusters of 8 and 4.5 as an even share;
+// of 8192 tokens 14.4 in clusters of 16 and as an even share. With one or four KV heads the even share leaves its last CTA 33 to 132 partial results of one
+// head to merge (8/1 heads, 1 x 8192: 16.9 us; 28/4: 13.5), a cluster 16 parts and as many as there are clusters: 6.6 us in four clusters of 16 and 8.3 in
+// two, 28/4: 10.8 in two. More than 64 parts lose again (8/1 heads, 1 x 32768: 14.3 us with 64, 15.5 with 128).
 constexpr int kShortContext = 2048;
 constexpr int kShortClusters[] = {8, 16, 4, 2};      // 16 takes longer to meet: it is for what 8 leave too long
-constexpr int kLongClusters[] = {128, 96, 64, 48, 32, 16};  // splits: clusters of 16, as many as fit
+constexpr int kLongClusters[] = {64, 48, 32, 16};    // splits: clusters of 16, as many as fit
 constexpr int64_t kBytesOfAClusterCta = 256 * 1024;  // of a longer context: that of 8192 tokens in 16 parts
 
 const std::vector<int>& allowed(const Family& family, const std::string& name) { return family.tuning_params.at(name); }
@@ -100,16 +101,22 @@ std::vector<int> sorted_splits(const AttentionSpec& spec, const Target& target) 
 KernelConfig cuda_config(const AttentionSpec& spec, const Target& target, Bucket bucket) {
   const int64_t row_tiles = (spec.rows() + kMaxRowsPerCta - 1) / kMaxRowsPerCta;
   const int64_t ctas = int64_t{bucket.batch()} * spec.kv_heads * row_tiles;
-  const bool is_short = bucket.len() <= kShortContext;
-  for (const int splits : is_short ? std::span<const int>(kShortClusters) : std::span<const int>(kLongClusters)) {
-    if (ctas * splits > target.processors) continue;
-    if (!is_short && kv_bytes(spec, bucket.len()) / spec.kv_heads / splits > kBytesOfAClusterCta) continue;
-    const std::span<const Shape> shapes = !is_short ? std::span<const Shape>(kStreaming) : splits > 4 ? std::span<const Shape>(kShortest) : std::span<const Shape>(kShort);
-    if (const auto config = cuda_shape(spec, target, bucket, shapes, fixed_partition(splits, 2))) return *config;
+  if (bucket.len() <= kShortContext) {
+    for (const int splits : kShortClusters) {
+      if (ctas * splits > target.processors) continue;
+      if (const auto config = cuda_shape(spec, target, bucket, splits > 4 ? std::span<const Shape>(kShortest) : std::span<const Shape>(kShort), fixed_partition(splits, 2))) return *config;
+    }
+  } else {
+    for (const Shape& shape : kStreaming) {  // the best shape before the most splits: tiles of 64 tokens in 128 parts took 10.4 us in place of 6.6
+      for (const int splits : kLongClusters) {
+        if (ctas * splits > target.processors || kv_bytes(spec, bucket.len()) / spec.kv_heads / splits > kBytesOfAClusterCta) continue;
+        if (const auto config = cuda_shape(spec, target, bucket, std::span(&shape, 1), fixed_partition(splits, 2))) return *config;
+      }
+    }
   }
-  // Two CTAs a multiprocessor where each then still has a stretch of tiles (8 x 1024: 11.5 us with two, over 12.4 with one); a single sequence wants few
-  // partial results.
-  constexpr int64_t kBytesOfAStretch = 256 * 1024;
+  // Two CTAs a multiprocessor where each then still has a stretch of tiles (64/8 heads of 64 dims, 1 x 32768: 22.8 us with two, 32.2 with one); a single
+  // sequence of fewer bytes wants few partial results (32/8 heads, 1 x 8192: 14.4 with one, 14.8 with two).
+  constexpr int64_t kBytesOfAStretch = 240 * 1024;
   const int64_t bytes = kv_bytes(spec, int64_t{bucket.batch()} * bucket.len()) * row_tiles;
   for (const int quarters : {8, 4, 2, 1}) {
     if (quarters == 8 && bytes < kBytesOfAStretch * 2 * target.processors) continue;

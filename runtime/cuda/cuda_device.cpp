@@ -16,8 +16,9 @@ namespace {
 Pointer device_pointer(const void* p) { return reinterpret_cast<Pointer>(p); }
 Stream stream_of(void* stream) { return static_cast<Stream>(stream); }
 
-// K and V as tensors of (head dim, token, KV head, page), in boxes of 64 dims by `box_tokens` tokens. With the flat address map an id is a page of one
-// head. Strides of axes with one element are never used and may be anything: they are replaced.
+// K and V as tensors of (64 dims, token, panel, KV head, page), in boxes of `box_tokens` tokens and all panels; a head dim that is no multiple of 64 has
+// one panel of all dims, and boxes of 64 of them. With the flat address map an id is a page of one head. Strides of axes with one element are never used
+// and may be anything: they are replaced.
 struct TensorMaps {
   TensorMap k, v;
 
@@ -29,12 +30,14 @@ struct TensorMaps {
  private:
   static void encode(TensorMap& map, const LaunchFacts& facts, const void* cache, int dim, long long page, long long token, long long head, int pages) {
     using U64 = unsigned long long;
-    const U64 sizes[4] = {static_cast<U64>(dim), static_cast<U64>(facts.page_size), facts.flat_map != 0 ? 1 : static_cast<U64>(facts.kv_heads), static_cast<U64>(pages)};
-    const long long elements[3] = {token, head, page};
-    U64 strides[3];
-    for (int i = 0; i < 3; ++i) strides[i] = sizes[i + 1] > 1 ? static_cast<U64>(elements[i]) * 2 : static_cast<U64>(dim) * 2;
-    const unsigned box[4] = {64, static_cast<unsigned>(facts.box_tokens), 1, 1}, steps[4] = {1, 1, 1, 1};
-    driver().check(driver().tensor_map(&map, facts.dtype == 0 ? kBfloat16 : kFloat16, 4, const_cast<void*>(cache), sizes, strides, box, steps, kNoInterleave, kSwizzle128, kPromoteTo128, kZeroFill),
+    constexpr int kPanel = 64, kAxes = 5;
+    const int panels = dim % kPanel == 0 ? dim / kPanel : 1;
+    const U64 sizes[kAxes] = {static_cast<U64>(dim / panels), static_cast<U64>(facts.page_size), static_cast<U64>(panels), facts.flat_map != 0 ? 1 : static_cast<U64>(facts.kv_heads), static_cast<U64>(pages)};
+    const long long elements[kAxes - 1] = {token, kPanel, head, page};
+    U64 strides[kAxes - 1];
+    for (int i = 0; i < kAxes - 1; ++i) strides[i] = sizes[i + 1] > 1 ? static_cast<U64>(elements[i]) * 2 : static_cast<U64>(dim) * 2;
+    const unsigned box[kAxes] = {kPanel, static_cast<unsigned>(facts.box_tokens), static_cast<unsigned>(panels), 1, 1}, steps[kAxes] = {1, 1, 1, 1, 1};
+    driver().check(driver().tensor_map(&map, facts.dtype == 0 ? kBfloat16 : kFloat16, kAxes, const_cast<void*>(cache), sizes, strides, box, steps, kNoInterleave, kSwizzle128, kPromoteTo128, kZeroFill),
                    "describing the KV cache to the copy engine");
   }
 };

@@ -26,7 +26,7 @@ constexpr int kGatherBytes = kSplit && config::merge == kMergeCluster ? 16 + 16 
 constexpr int kMeetAt = round_up(kPipelineBytes, 16);
 constexpr int kGatherAt = kMeetAt + round_up(kMeetBytes, 16);
 constexpr int kQueryAt = kGatherAt + round_up(kGatherBytes, 16);
-constexpr int kSharedBytes = kQueryAt + kQueryBytes + (kStageAlign - 16);  // dynamic shared memory begins at a multiple of 16
+constexpr int kSharedBytes = kQueryAt + kQueryBytes;  // all of it dynamic: with no static shared memory it begins where the stages may
 
 // Read back from the compiled image by the host, in the order of LaunchFacts.
 extern "C" __device__ int pt_facts[19] = {
@@ -102,7 +102,7 @@ struct Ending {
 
   // The parts of some rows are counted; who brings the last merges them.
   __device__ __forceinline__ void settle(const Segment& s, const RowMap& rows, int first_row, int end_row) const {
-    __shared__ int last;
+    int& last = *reinterpret_cast<int*>(memory + kMeetAt);
     sync_workers();  // the partial result is complete; the counter's release makes it visible to whoever arrives last
     if (thread == 0) last = arrives_last(p.counters + pair_row(s, rows) + first_row, parts.count);
     sync_workers();
@@ -194,9 +194,13 @@ __device__ __forceinline__ void produce(const pt_decode_params& p, const pt_tens
   }
 }
 
-// With a producer two CTAs to a multiprocessor, where their registers hold the fragments and what else is live, so that one fills its ring while the
-// other ends. Else one is enough for the bound: ptxas would aim at fewer registers and spill a word or two to get there.
-constexpr int kMinCtas = kProducer && kColumnTiles * (kDimSteps * 2 + kOutTiles * 4 + 48) + 40 <= 65536 / (2 * kThreads) ? 2 : 1;
+// With a producer as many CTAs to a multiprocessor as shared memory has room for and as their registers hold the fragments and what else is live, so
+// that one fills its ring while another ends. Else one is enough for the bound: ptxas would aim at fewer registers and spill a word or two to get there.
+constexpr bool together(int ctas) {
+  constexpr int kProcessorBytes = kWorkstation ? 100 * 1024 : 228 * 1024, kReservedBytes = 1024;  // the system's, of a CTA
+  return ctas * (kSharedBytes + kReservedBytes) <= kProcessorBytes && kColumnTiles * (kDimSteps * 2 + kOutTiles * 4 + 48) + 40 <= 65536 / (ctas * kThreads);
+}
+constexpr int kMinCtas = !kProducer ? 1 : together(3) ? 3 : together(2) ? 2 : 1;
 
 extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const __grid_constant__ pt_decode_params p
 #if PT_TENSOR_MAPS
@@ -204,10 +208,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
                                                                       const __grid_constant__ pt_tensor_maps maps
 #endif
 ) {
-  extern __shared__ __align__(1024) unsigned char dynamic[];
-  unsigned char* shared = dynamic;
-  if constexpr (kProducer) shared += -ptx::shared_address(dynamic) & (kStageAlign - 1);
+  extern __shared__ __align__(1024) unsigned char shared[];
+  if (kProducer && ptx::shared_address(shared) % kStageAlign != 0) __trap();  // the swizzle counts from there
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+#if PT_TENSOR_MAPS
+  if (warp == config::num_warps && lane < 2) ptx::prefetch_map(lane == 0 ? maps.k : maps.v);
+#endif
   ptx::let_next_kernel_start();
   if constexpr (spec::mask != 0) ptx::wait_for_previous_kernel();  // the mask decides what may be read
 

@@ -5,7 +5,8 @@
 #include "params.h"
 #include "cuda/schedule.cuh"
 
-// The tensor maps of K and V, made by the host at launch: dims (head dim, token, KV head, page).
+// The tensor maps of K and V, made by the host at launch: dims (64 of the head dim, token, panel, KV head, page), or, where the head dim is no multiple
+// of 64, (head dim, token, 1, KV head, page), so that what lies beyond it comes as zeros.
 struct pt_tensor_maps {
   alignas(64) unsigned char k[128];
   alignas(64) unsigned char v[128];
@@ -16,7 +17,7 @@ constexpr bool kProducer = config::loader == kLoadBoxes;
 static_assert(config::loader == kLoadCopies || kHopper, "bulk copies need sm_90");
 static_assert(config::tile_kv == 16 || config::tile_kv == 32, "a unit is one or two MMA tiles, and its mask one register");
 constexpr int kBoxTokens = min_of(spec::page_size, config::tile_kv);  // of a box: it lies in one page
-constexpr int kBoxes = config::tile_kv / kBoxTokens;                  // of a panel of a unit
+constexpr int kBoxes = config::tile_kv / kBoxTokens;                  // of a unit: pages that it lies in
 static_assert(!kProducer || (config::tile_kv % kBoxTokens == 0 && spec::page_size % kBoxTokens == 0 && kBoxTokens % 8 == 0), "boxes tile pages and units, in whole periods of the swizzle");
 // A barrier tells one round of its stage from the next, not from the one after: a warp may wait for a stage only if it was the last to empty it.
 static_assert(!kProducer || config::num_stages % config::num_warps == 0, "each stage of the ring belongs to one warp");
@@ -25,30 +26,35 @@ constexpr int kDimSteps = ceil_div(spec::head_dim, 16);
 constexpr u32 kAllPresent = config::tile_kv == 32 ? 0xffffffffu : (1u << (config::tile_kv % 32)) - 1;
 
 // Rows of one of K and V in a stage, so that the eight rows of an ldmatrix never share a bank. Padded: whole MMA steps plus 16 bytes a row.
-// Boxes: panels of 64 dims, 128 bytes a row, whose 16-byte pieces the copy engine permutes by the row's number (128-byte swizzle).
+// Boxes: [box][panel of 64 dims][row], 128 bytes a row, whose 16-byte pieces the copy engine permutes by the row's number (128-byte swizzle).
 template <int kDim>
 struct Rows {
   static constexpr int kPitch = kProducer ? 128 : ceil_div(kDim, 16) * 32 + 16;
   static constexpr int kPanels = kProducer ? ceil_div(kDim, 64) : 1;
-  static constexpr int kPanelBytes = config::tile_kv * kPitch;
-  static constexpr int kBytes = kPanels * kPanelBytes;
+  static constexpr int kPanelBytes = (kProducer ? kBoxTokens : config::tile_kv) * kPitch;
+  static constexpr int kBoxBytes = kPanels * kPanelBytes;
+  static constexpr int kBytes = kPanels * config::tile_kv * kPitch;
+  // A box copies all panels of its rows, or one.
+  static constexpr int kPanelsAtOnce = kDim % 64 == 0 ? kPanels : 1;
+  static constexpr int kCopies = kPanels / kPanelsAtOnce;
 
+  __device__ __forceinline__ static u32 row_at(int row) { return kProducer ? row / kBoxTokens * kBoxBytes + row % kBoxTokens * 128 : row * kPitch; }
   // A lane's address of row `row`, 16-byte piece `piece` of the first step; step() moves it on by MMA steps of 16 dims and tiles of 16 tokens.
-  __device__ __forceinline__ static u32 lane_offset(int row, int piece) { return kProducer ? row * 128 + ((piece ^ (row & 7)) << 4) : row * kPitch + piece * 16; }
+  __device__ __forceinline__ static u32 lane_offset(int row, int piece) { return row_at(row) + ((kProducer ? piece ^ (row & 7) : piece) << 4); }
   __device__ __forceinline__ static u32 step(u32 base, u32 offset, int token_tile, int dim_step) {
-    if constexpr (kProducer) return base + dim_step / 4 * kPanelBytes + token_tile * 16 * 128 + (offset ^ (dim_step % 4 << 5));
-    return base + offset + token_tile * 16 * kPitch + dim_step * 32;
+    if constexpr (kProducer) return base + row_at(token_tile * 16) + dim_step / 4 * kPanelBytes + (offset ^ (dim_step % 4 << 5));
+    return base + offset + row_at(token_tile * 16) + dim_step * 32;
   }
   // Byte offset of an element.
   __device__ __forceinline__ static u32 element(int row, int dim) {
-    if constexpr (kProducer) return dim / 64 * kPanelBytes + row * 128 + ((dim % 64 / 8 ^ (row & 7)) << 4) + dim % 8 * 2;
-    return row * kPitch + dim * 2;
+    if constexpr (kProducer) return row_at(row) + dim / 64 * kPanelBytes + ((dim % 64 / 8 ^ (row & 7)) << 4) + dim % 8 * 2;
+    return row_at(row) + dim * 2;
   }
   // Makes a row zeros: a V row that must not count, since 0 * garbage must stay 0.
   __device__ __forceinline__ static void clear(unsigned char* rows, int row) {
 #pragma unroll 1
     for (int panel = 0; panel < kPanels; ++panel)
-      for (int at = 0; at < (kProducer ? 128 : kDim * 2); at += 16) *reinterpret_cast<uint4*>(rows + panel * kPanelBytes + row * kPitch + at) = make_uint4(0, 0, 0, 0);
+      for (int at = 0; at < (kProducer ? 128 : kDim * 2); at += 16) *reinterpret_cast<uint4*>(rows + row_at(row) + panel * kPanelBytes + at) = make_uint4(0, 0, 0, 0);
   }
 };
 using KeyRows = Rows<spec::head_dim>;
@@ -205,7 +211,8 @@ struct Loader {
       ptx::fence_async();
     }
   }
-  // One box for each page of each panel. Rows that are not present come along where their page is valid; the consumer clears them.
+  // One box for each page, of each panel where the head dim is no multiple of 64. Rows that are not present come along where their page is valid; the
+  // consumer clears them.
   __device__ __forceinline__ void copy_boxes(const Segment& s, u32 present, u32 stage, u32 barrier, const pt_tensor_maps& maps, int lane) const {
     constexpr int kPanels = KeyRows::kPanels + ValueRows::kPanels;
     constexpr u32 kBoxMask = kBoxTokens == 32 ? 0xffffffffu : (1u << (kBoxTokens % 32)) - 1;
@@ -218,16 +225,17 @@ struct Loader {
     }
     __syncwarp();
     if (present == 0) return;
-    static_assert(!kProducer || kPanels * kBoxes <= 32, "a lane for each box");
-    const int box = lane % kBoxes, panel = lane / kBoxes;
+    constexpr int kCopies = KeyRows::kCopies + ValueRows::kCopies;
+    static_assert(!kProducer || kCopies * kBoxes <= 32, "a lane for each copy");
+    const int box = lane % kBoxes, copy = lane / kBoxes;
     const u32 rows = rows_of(box);
     const int page = __shfl_sync(0xffffffffu, id, box * kBoxTokens + max(__ffs(rows) - 1, 0));
-    if (panel >= kPanels || rows == 0) return;
-    const bool keys = panel < KeyRows::kPanels;
-    const int at = keys ? panel : panel - KeyRows::kPanels;
-    const u32 to = stage + (keys ? at * KeyRows::kPanelBytes : kValuesAt + at * ValueRows::kPanelBytes) + box * kBoxTokens * 128;
+    if (copy >= kCopies || rows == 0) return;
+    const bool keys = copy < KeyRows::kCopies;
+    const int panel = keys ? copy : copy - KeyRows::kCopies;  // where a copy brings one panel
+    const u32 to = stage + (keys ? box * KeyRows::kBoxBytes + panel * KeyRows::kPanelBytes : kValuesAt + box * ValueRows::kBoxBytes + panel * ValueRows::kPanelBytes);
     const int token = static_cast<u32>(first_token(s) + box * kBoxTokens) % static_cast<u32>(spec::page_size);
-    ptx::copy_box(to, keys ? maps.k : maps.v, at * 64, token, spec::flat_map ? 0 : s.head, page, barrier);
+    ptx::copy_box(to, keys ? maps.k : maps.v, panel * 64, token, 0, spec::flat_map ? 0 : s.head, page, barrier);
   }
 
  private:

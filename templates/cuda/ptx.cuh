@@ -8,8 +8,9 @@ using i64 = long long;
 
 #if __CUDA_ARCH__ >= 900
 constexpr bool kHopper = true;  // bulk copies, clusters, dependent launches
+constexpr bool kWorkstation = __CUDA_ARCH__ >= 1200;  // less shared memory
 #else
-constexpr bool kHopper = false;
+constexpr bool kHopper = false, kWorkstation = false;
 #endif
 
 namespace ptx {
@@ -68,12 +69,18 @@ __device__ __forceinline__ void copy_bulk(u32 shared, const void* global, u32 by
 }
 __device__ __forceinline__ void barrier_arrive(u32 barrier) { asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier) : "memory"); }
 // A box of a tensor, from the coordinates of its corner; parts outside the tensor become zeros. `map`: address of a tensor map in parameter space.
-__device__ __forceinline__ void copy_box(u32 shared, const void* map, int dim, int token, int head, int page, u32 barrier) {
+__device__ __forceinline__ void copy_box(u32 shared, const void* map, int dim, int token, int panel, int head, int page, u32 barrier) {
 #if __CUDA_ARCH__ >= 900
   constexpr u64 kEvictFirst = 0x12f0000000000000;
-  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(shared), "l"(map), "r"(dim), "r"(token),
-               "r"(head), "r"(page), "r"(barrier), "l"(kEvictFirst)
+  asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3, %4, %5, %6}], [%7], %8;" ::"r"(shared), "l"(map), "r"(dim),
+               "r"(token), "r"(panel), "r"(head), "r"(page), "r"(barrier), "l"(kEvictFirst)
                : "memory");
+#endif
+}
+// Brings a tensor map near: each launch has maps of its own, and the first box would wait for them.
+__device__ __forceinline__ void prefetch_map(const void* map) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 #endif
 }
 __device__ __forceinline__ void prefetch_l2(const void* global) { asm volatile("prefetch.global.L2 [%0];" ::"l"(global)); }

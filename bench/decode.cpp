@@ -157,7 +157,7 @@ class Run {
           Line line{&contender, {}, false};
           for (size_t k = 0; k < contender.passes.size(); ++k) {
             const size_t cell = contender.passes[k];
-            const Chosen chosen = chooser.choose(source, group.cells[cell].spec, contender.buckets[k]).front();
+            const Chosen chosen = chooser.choose(source, group.cells[cell].spec, contender.calls[k]).front();
             line.way.push_back({cell, chosen.config});
             line.tuned |= chosen.tuned;
           }

@@ -37,7 +37,7 @@ AttentionSpec spec_of(HeadShape shape, int page) {
 
 std::string text_of(const DecodeCell& cell) { return fmt::format("{}, batch {}, len {}{}", spec_text(cell.spec), cell.batch, cell.len, cell.ragged ? " ragged" : ""); }
 
-Group alone(const std::string& name, const DecodeCell& cell) { return {text_of(cell), {cell}, {{name, cell, {0}, {bucket_of(cell)}}}}; }
+Group alone(const std::string& name, const DecodeCell& cell) { return {text_of(cell), {cell}, {{name, cell, {0}, {call_shape(cell)}}}}; }
 
 // Half of the KV heads, the first ones, see `window` tokens, the others all.
 Group headwise_group(int batch, int len, int page, int window) {
@@ -52,13 +52,13 @@ Group headwise_group(int batch, int len, int page, int window) {
   windowed_half.spec.window = true;
   windowed_half.features.windows.assign(static_cast<size_t>(half.kv_heads), window);
 
-  const Bucket bucket = bucket_of(mixed);
+  const CallShape call = call_shape(mixed);
   return {fmt::format("head-wise windows of {}: {}", window, text_of(mixed)),
           {uniform, everything, mixed, full_half, windowed_half},
-          {{"head-wise", mixed, {2}, {bucket}},
-           {"head-wise, recycling off", everything, {1}, {bucket}},
-           {"one table without windows", uniform, {0}, {bucket}},
-           {"two passes", mixed, {4, 3}, {bucket, bucket}}}};
+          {{"head-wise", mixed, {2}, {call}},
+           {"head-wise, recycling off", everything, {1}, {call}},
+           {"one table without windows", uniform, {0}, {call}},
+           {"two passes", mixed, {4, 3}, {call, call}}}};
 }
 
 }  // namespace
@@ -113,7 +113,7 @@ std::vector<Group> long_graph_cases(const Choice& choice) {
         prepared.prepared_len = kPrepared;
         groups.push_back({"graphs for 131072 and 200: " + text_of(captured),
                           {prepared, captured},
-                          {{"graph for 131072", prepared, {0}, {bucket_of(batch, kPrepared, 0)}}, {"graph for 200", captured, {1}, {bucket_of(batch, kLength, 0)}}}});
+                          {{"graph for 131072", prepared, {0}, {call_shape(batch, kPrepared, int64_t{batch} * kPrepared)}}, {"graph for 200", captured, {1}, {call_shape(batch, kLength, int64_t{batch} * kLength)}}}});
       }
   return groups;
 }

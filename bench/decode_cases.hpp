@@ -25,7 +25,7 @@ struct Contender {
   std::string name;             // "case" of the line; empty for a plain cell
   DecodeCell cell;              // what the line says of the problem
   std::vector<size_t> passes;   // its launches, by index into the group's cells
-  std::vector<Bucket> buckets;  // of each pass: what its config is chosen for
+  std::vector<CallShape> calls;  // of each pass: what its config is chosen for
 };
 
 // Measured interleaved. Large cells first: they share one pool of KV.

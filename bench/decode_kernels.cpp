@@ -26,7 +26,7 @@ std::vector<Work> works_of(const std::vector<Group>& groups, size_t memory_limit
     for (const Contender& contender : group.contenders)
       for (size_t k = 0; k < contender.passes.size(); ++k) {
         const AttentionSpec& spec = group.cells[contender.passes[k]].spec;
-        const Bucket bucket = contender.buckets[k];
+        const Bucket bucket = contender.calls[k].bucket;
         if (static_cast<size_t>(kv_bytes(spec, int64_t{bucket.batch()} * bucket.len())) > memory_limit) continue;
         if (std::find(specs.begin(), specs.end(), spec) == specs.end()) specs.push_back(spec);
         buckets[canonical_json(spec)].insert(bucket);

@@ -55,4 +55,18 @@ constexpr Bucket bucket_of(int batch, int max_len, int64_t total_len) {
   return {b, l};
 }
 
+// What a launch is, to the dispatch table.
+struct CallShape {
+  Bucket bucket;
+  bool alike;  // the lengths hardly differ, and the host says so: a CTA for each sequence then ends when its neighbours do
+
+  constexpr CallShape(Bucket b, bool lengths_are_alike = true) : bucket(b), alike(lengths_are_alike) {}  // NOLINT(google-explicit-constructor): what a winner of a bucket was measured on
+  bool operator==(const CallShape&) const = default;
+  auto operator<=>(const CallShape&) const = default;
+};
+constexpr CallShape call_shape(int batch, int max_len, int64_t total_len) {
+  constexpr int kEighths = 7;  // of batch * max_len
+  return {bucket_of(batch, max_len, total_len), batch <= 1 || total_len * 8 >= int64_t{batch} * max_len * kEighths};
+}
+
 }  // namespace pagetune

@@ -50,23 +50,34 @@ DispatchTable::DispatchTable(const AttentionSpec& spec, const Target& target, co
       nearest = static_cast<int>(w);
       distance = batch + len;
     }
-    auto& cell = cells_[static_cast<size_t>(i)];
+    auto& [differing, alike] = cells_[static_cast<size_t>(i)];
     answered_by_[static_cast<size_t>(i)] = nearest;
-    cell.index = index_of(nearest >= 0 ? admitted[static_cast<size_t>(nearest)] : default_config(spec, target, bucket));
-    cell.source = nearest < 0 ? Source::analytic_default : distance == 0 ? Source::tuned : Source::nearest;
-    text += ' ' + std::to_string(cell.index);
+    const KernelConfig analytic = default_config(spec, target, bucket);
+    const KernelConfig& answer = nearest >= 0 ? admitted[static_cast<size_t>(nearest)] : analytic;
+    alike.index = index_of(answer);
+    alike.source = nearest < 0 ? Source::analytic_default : distance == 0 ? Source::tuned : Source::nearest;
+    differing = alike;
+    if (target.backend == Backend::cuda && answer.variant() == 1 && bucket.batch() > 1) {
+      differing.index = index_of(analytic);
+      differing.source = Source::analytic_default;
+    }
+    text += fmt::format(" {} {}", alike.index, differing.index);
   }
   for (const auto& config : configs_) text += ' ' + config.canonical_json();
   digest_ = sha256_hex(text);
 }
 
-std::string DispatchTable::explain(Bucket bucket) const {
+std::string DispatchTable::explain(const CallShape& call) const {
+  const Bucket bucket = call.bucket;
   const auto index = static_cast<size_t>(bucket.index());
-  const std::string config = configs_[cells_[index].index].canonical_json();
+  const Selection selection = at(call);
+  const std::string config = configs_[selection.index].canonical_json();
   std::string text;
   if (batch_invariant_) text = fmt::format("bucket {}: {}, the one config of a batch-invariant spec, which takes no winners", bucket.text(), config);
-  else if (cells_[index].source == Source::tuned) text = fmt::format("bucket {}: {}, measured for this bucket", bucket.text(), config);
-  else if (cells_[index].source == Source::nearest)
+  else if (selection.source != cells_[index][1].source)
+    text = fmt::format("bucket {}: {}, the analytic default: lengths differ, or their sum is not known, and the winner is one pass, measured on sequences of one length", bucket.text(), config);
+  else if (selection.source == Source::tuned) text = fmt::format("bucket {}: {}, measured for this bucket", bucket.text(), config);
+  else if (selection.source == Source::nearest)
     text = fmt::format("bucket {}: {}, from the nearest winner, {} (within {} octaves)", bucket.text(), config, buckets_[static_cast<size_t>(answered_by_[index])].text(), kReach);
   else if (buckets_.empty()) text = fmt::format("bucket {}: {}, the analytic default: there is no winner for this spec on this device", bucket.text(), config);
   else text = fmt::format("bucket {}: {}, the analytic default: none of the {} winners lies within {} octaves", bucket.text(), config, buckets_.size(), kReach);
@@ -74,11 +85,12 @@ std::string DispatchTable::explain(Bucket bucket) const {
   return text;
 }
 
-std::vector<Bucket> DispatchTable::reachable(int max_batch, int max_len) {
+std::vector<CallShape> DispatchTable::reachable(int max_batch, int max_len) {
   const Bucket last = bucket_of(std::max(max_batch, 1), std::max(max_len, 1), 0);
-  std::vector<Bucket> all;
+  std::vector<CallShape> all;
   for (int b = 0; b <= last.batch_log2; ++b)
-    for (int l = Bucket::kMinLenLog2; l <= last.len_log2; ++l) all.push_back({b, l});
+    for (int l = Bucket::kMinLenLog2; l <= last.len_log2; ++l)
+      for (const bool alike : {false, true}) all.push_back({{b, l}, alike});
   return all;
 }
 

@@ -15,21 +15,22 @@ namespace pagetune {
 class DispatchTable {
  public:
   // A bucket without a winner takes the nearest one that is at most kReach octaves away on each axis, else the analytic default. With
-  // spec.batch_invariant every bucket has the one default config, so that a sequence's split never depends on its neighbours.
+  // spec.batch_invariant every bucket has the one default config, so that a sequence's split never depends on its neighbours. A GPU's winner of
+  // one pass was measured on sequences of one length; where lengths differ, or may, the bucket's analytic default answers in its place.
   static constexpr int kReach = 2;
   DispatchTable(const AttentionSpec&, const Target&, const std::vector<Winner>&);
 
   Selection select(int batch, int max_len, int64_t total_len) const noexcept {
-    return cells_[static_cast<size_t>(bucket_of(batch, max_len, total_len).index())];
+    return at(call_shape(batch, max_len, total_len));
   }
-  Selection at(Bucket bucket) const { return cells_[static_cast<size_t>(bucket.index())]; }
+  Selection at(const CallShape& call) const noexcept { return cells_[static_cast<size_t>(call.bucket.index())][call.alike ? 1 : 0]; }
   const std::vector<KernelConfig>& configs() const { return configs_; }
 
   // Why a bucket has its config: which winner answered, or why none did. One sentence.
-  std::string explain(Bucket) const;
+  std::string explain(const CallShape&) const;
 
-  // Every bucket that a launch with batch <= max_batch and len <= max_len can fall into.
-  static std::vector<Bucket> reachable(int max_batch, int max_len);
+  // Everything that a launch with batch <= max_batch and len <= max_len can be.
+  static std::vector<CallShape> reachable(int max_batch, int max_len);
 
   // sha256 over the spec, the configs and the cells.
   const std::string& digest() const { return digest_; }
@@ -38,7 +39,7 @@ class DispatchTable {
   uint16_t index_of(const KernelConfig&);
 
   bool batch_invariant_;
-  std::array<Selection, Bucket::kCells> cells_{};
+  std::array<std::array<Selection, 2>, Bucket::kCells> cells_{};  // lengths that may differ, lengths that are alike
   std::array<int, Bucket::kCells> answered_by_{};  // index into buckets_, -1: the default
   std::vector<Bucket> buckets_;                    // of the admitted winners
   std::vector<std::string> rejected_;              // winners that were not admitted, and why

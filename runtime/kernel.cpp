@@ -54,11 +54,11 @@ class KernelImpl final : public Kernel {
   size_t workspace_bytes(int max_batch, int max_len) const override {
     require_maxima(max_batch, max_len);
     size_t bytes = pagetune::workspace_bytes(spec_, max_batch, 1);
-    for (const Bucket& bucket : DispatchTable::reachable(max_batch, max_len)) {
+    for (const CallShape& call : DispatchTable::reachable(max_batch, max_len)) {
       // The largest batch that lands in this bucket: up to half an octave above its centre, times the raggedness that select() admits.
-      const double largest = bucket.batch() * std::sqrt(2.0) * kMaxRaggedness;
+      const double largest = call.bucket.batch() * std::sqrt(2.0) * kMaxRaggedness;
       const int64_t batch = std::min<int64_t>(max_batch, static_cast<int64_t>(largest) + 1);
-      bytes = std::max(bytes, pagetune::workspace_bytes(spec_, batch, slots_[table_.at(bucket).index].plan));
+      bytes = std::max(bytes, pagetune::workspace_bytes(spec_, batch, slots_[table_.at(call).index].plan));
     }
     return bytes;
   }
@@ -70,7 +70,7 @@ class KernelImpl final : public Kernel {
     max_batch = std::max(max_batch, planned_batch_.load(std::memory_order_relaxed));
     max_len = std::max(max_len, planned_len_.load(std::memory_order_relaxed));
     std::vector<uint16_t> needed;
-    for (const Bucket& bucket : DispatchTable::reachable(max_batch, max_len)) needed.push_back(table_.at(bucket).index);
+    for (const CallShape& call : DispatchTable::reachable(max_batch, max_len)) needed.push_back(table_.at(call).index);
     std::sort(needed.begin(), needed.end());
     needed.erase(std::unique(needed.begin(), needed.end()), needed.end());
     // Configs that differ only in launch-time values share a binary: one representative each goes to the compile pool.

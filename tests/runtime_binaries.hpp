@@ -29,8 +29,8 @@ inline std::vector<AttentionSpec> served_specs() { return {served_spec(64, DType
 inline int64_t binaries_of(const Device& device, const std::vector<AttentionSpec>& specs) {
   std::set<std::string> keys;
   for (const AttentionSpec& spec : specs)
-    for (const Bucket& bucket : DispatchTable::reachable(kMaxBatch, kMaxLen))
-      keys.insert(binary_key(generate(spec, default_config(spec, device.target(), bucket), device.target()), device.compiler().identity()));
+    for (const CallShape& call : DispatchTable::reachable(kMaxBatch, kMaxLen))
+      keys.insert(binary_key(generate(spec, default_config(spec, device.target(), call.bucket), device.target()), device.compiler().identity()));
   return static_cast<int64_t>(keys.size());
 }
 

@@ -101,10 +101,33 @@ TEST(Dispatch, SelectUsesTheOneBucketMapping) {
   for (int i = 0; i < 20'000; ++i) {
     const int batch = 1 << random.below(17), len = 1 + random.below(1 << (1 + random.below(20)));
     const int64_t total = i % 3 == 0 ? 0 : 1 + random.below(1 << 20);
-    const Selection a = table.select(batch, len, total), b = table.at(bucket_of(batch, len, total));
+    const Selection a = table.select(batch, len, total), b = table.at(call_shape(batch, len, total));
     ASSERT_EQ(a.index, b.index);
     ASSERT_EQ(a.source, b.source);
   }
+}
+
+// Fault: one pass over sequences of one length wins its bucket, and a ragged batch then waits for the CTA of its longest sequence.
+TEST(Dispatch, OnePassAnswersOnlyWhereLengthsAreAlike) {
+  KernelConfig one_pass = default_shape(kSpec, kTarget);
+  ASSERT_EQ(one_pass.variant(), 1);
+  const Bucket bucket{6, 12};
+  const DispatchTable table(kSpec, kTarget, {winner(bucket, one_pass)});
+  const auto picked = [&](int batch, int64_t total) { return table.select(batch, 4096, total); };
+  const int64_t full = int64_t{64} * 4096;
+  for (const int64_t total : {full, full * 7 / 8}) {
+    EXPECT_EQ(table.configs()[picked(64, total).index], one_pass) << total;
+    EXPECT_EQ(picked(64, total).source, Source::tuned) << total;
+  }
+  for (const int64_t total : {full * 7 / 8 - 1, int64_t{0}}) {
+    EXPECT_EQ(table.configs()[picked(64, total).index], default_config(kSpec, kTarget, bucket)) << total;
+    EXPECT_EQ(picked(64, total).source, Source::analytic_default) << total;
+  }
+  EXPECT_TRUE(default_config(kSpec, kTarget, bucket).even_share());
+  testing::expect_mentions(table.explain({bucket, false}), {"bucket 64x4096", "lengths differ", "analytic default"});
+  // A single sequence has one length.
+  const DispatchTable one(kSpec, kTarget, {winner({0, 12}, one_pass)});
+  EXPECT_EQ(one.configs()[one.select(1, 4096, 0).index], one_pass);
 }
 
 // Fault: between two winners at one distance the order of the rows decides, and two ranks run different kernels.
@@ -168,7 +191,7 @@ TEST(Dispatch, BatchInvariantSpecsIgnoreWinners) {
   ASSERT_EQ(table.configs().size(), 1u);
   EXPECT_EQ(table.configs()[0], default_config(spec, kTarget, {0, 4}));
   for_each_bucket([&](Bucket bucket) { EXPECT_EQ(table.at(bucket).source, Source::analytic_default); });
-  testing::expect_mentions(table.explain({3, 12}), {"bucket 8x4096", "batch-invariant", table.configs()[0].canonical_json()});
+  testing::expect_mentions(table.explain(Bucket{3, 12}), {"bucket 8x4096", "batch-invariant", table.configs()[0].canonical_json()});
   EXPECT_EQ(table.digest(), DispatchTable(spec, kTarget, {}).digest());
 }
 
@@ -179,11 +202,11 @@ TEST(Dispatch, ReachableCoversEveryLaunchWithinTheMaxima) {
   for (int round = 0; round < 300; ++round) {
     const int max_batch = up_to(1 << (1 + random.below(21))), max_len = up_to(1 << (1 + random.below(24)));
     const auto list = DispatchTable::reachable(max_batch, max_len);
-    const std::set<Bucket> reachable(list.begin(), list.end());
+    const std::set<CallShape> reachable(list.begin(), list.end());
     EXPECT_EQ(reachable.size(), list.size());
     ASSERT_FALSE(list.empty());
     const auto probe = [&](int batch, int len, int64_t total) {
-      ASSERT_TRUE(reachable.contains(bucket_of(batch, len, total))) << batch << " x " << len << ", total " << total << " within " << max_batch << " x " << max_len;
+      ASSERT_TRUE(reachable.contains(call_shape(batch, len, total))) << batch << " x " << len << ", total " << total << " within " << max_batch << " x " << max_len;
     };
     for (int i = 0; i < 300; ++i) {
       const int batch = up_to(max_batch), len = random.below(20) == 0 ? 0 : up_to(max_len);
@@ -194,7 +217,7 @@ TEST(Dispatch, ReachableCoversEveryLaunchWithinTheMaxima) {
     probe(max_batch, max_len, 1);
     probe(max_batch, 1, static_cast<int64_t>(max_batch) * 7);
     // No more than needed: the largest cell is that of the maxima.
-    EXPECT_EQ(*reachable.rbegin(), bucket_of(max_batch, max_len, 0));
+    EXPECT_EQ(reachable.rbegin()->bucket, bucket_of(max_batch, max_len, 0));
   }
 }
 
@@ -202,10 +225,10 @@ TEST(Dispatch, ReachableCoversEveryLaunchWithinTheMaxima) {
 TEST(Dispatch, ExplainGivesTheReasonOfEachSource) {
   const auto configs = unusual_configs(2);
   const DispatchTable table(kSpec, kTarget, {winner({3, 12}, configs[0]), winner({3, 18}, configs[1])});
-  testing::expect_mentions(table.explain({3, 12}), {"bucket 8x4096", configs[0].canonical_json(), "measured for this bucket"});
-  testing::expect_mentions(table.explain({5, 11}), {"bucket 32x2048", configs[0].canonical_json(), "nearest winner, 8x4096", "2 octaves"});
-  testing::expect_mentions(table.explain({9, 12}), {"bucket 512x4096", "analytic default", "none of the 2 winners"});
-  testing::expect_mentions(DispatchTable(kSpec, kTarget, {}).explain({3, 12}), {"bucket 8x4096", "analytic default", "no winner"});
+  testing::expect_mentions(table.explain(Bucket{3, 12}), {"bucket 8x4096", configs[0].canonical_json(), "measured for this bucket"});
+  testing::expect_mentions(table.explain(Bucket{5, 11}), {"bucket 32x2048", configs[0].canonical_json(), "nearest winner, 8x4096", "2 octaves"});
+  testing::expect_mentions(table.explain(Bucket{9, 12}), {"bucket 512x4096", "analytic default", "none of the 2 winners"});
+  testing::expect_mentions(DispatchTable(kSpec, kTarget, {}).explain(Bucket{3, 12}), {"bucket 8x4096", "analytic default", "no winner"});
 }
 
 }  // namespace

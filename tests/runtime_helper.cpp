@@ -44,6 +44,36 @@ int serve(const std::string& device_id, const std::string& dir) {
   return status;
 }
 
+// A kernel that reads where no memory is, and what an engine is told from then on.
+int fault(const std::string& device_id, const std::string& dir) {
+  const AttentionSpec spec = served_spec(128, DType::bf16);
+  const auto kernel = get_kernel(spec, {.device = device_id, .cache_dir = dir});
+  kernel->prepare(kMaxBatch, kMaxLen);
+  const auto device = open_device(device_id);
+  const HostProblem problem({.spec = spec, .lens = {200}});
+  DeviceProblem on_device(*device, problem);
+  on_device.run(*kernel);
+  pt_decode_params nowhere = on_device.params();
+  nowhere.k_cache = reinterpret_cast<const void*>(uintptr_t{1} << 56);
+  nowhere.v_cache = reinterpret_cast<const void*>(uintptr_t{1} << 55);
+  for (int call = 0; call < 4; ++call) {
+    try {
+      kernel->launch(call == 0 ? nowhere : on_device.params(), device->stream());
+      device->synchronize();
+      std::printf("call %d: no error\n", call);
+    } catch (const Error& error) {
+      std::printf("call %d: error %d: %s\n", call, static_cast<int>(error.code()), error.what());
+    }
+  }
+  try {
+    device->allocate(16);
+  } catch (const Error& error) {
+    std::printf("allocate: error %d\n", static_cast<int>(error.code()));
+  }
+  std::fflush(stdout);
+  return 0;
+}
+
 // Compiles one kernel for an architecture and prints its key, its sha256 and its size.
 int compile(const std::string& arch) {
   const Target target = Target::by_name(arch);
@@ -62,6 +92,7 @@ int main(int argc, char** argv) {
   const std::string verb = argc > 1 ? argv[1] : "";
   try {
     if (verb == "serve" && argc == 4) return serve(argv[2], argv[3]);
+    if (verb == "fault" && argc == 4) return fault(argv[2], argv[3]);
     if (verb == "compile" && argc == 3) return compile(argv[2]);
   } catch (const Error& error) {
     std::printf("error %d: %s\n", static_cast<int>(error.code()), error.what());
@@ -70,6 +101,6 @@ int main(int argc, char** argv) {
     std::printf("error: %s\n", error.what());
     return kError;
   }
-  std::fprintf(stderr, "usage: runtime_helper serve DEVICE DIR | compile ARCH\n");
+  std::fprintf(stderr, "usage: runtime_helper serve DEVICE DIR | fault DEVICE DIR | compile ARCH\n");
   return kUsage;
 }

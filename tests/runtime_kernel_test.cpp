@@ -399,7 +399,7 @@ TEST_F(RuntimeKernel, CFunctionsReturnCodesAndAMessagePerThread) {
                 PT_MISMATCH == static_cast<int>(ErrorCode::mismatch) && PT_NOT_PREPARED == static_cast<int>(ErrorCode::not_prepared) &&
                 PT_NO_DEVICE == static_cast<int>(ErrorCode::no_device) && PT_COMPILE_FAILED == static_cast<int>(ErrorCode::compile_failed) &&
                 PT_DEVICE_ERROR == static_cast<int>(ErrorCode::device_error) && PT_BAD_TABLE == static_cast<int>(ErrorCode::bad_table) &&
-                PT_IO == static_cast<int>(ErrorCode::io) && PT_INTERNAL == static_cast<int>(ErrorCode::internal));
+                PT_IO == static_cast<int>(ErrorCode::io) && PT_INTERNAL == static_cast<int>(ErrorCode::internal) && PT_CONTEXT_LOST == static_cast<int>(ErrorCode::context_lost));
   const std::string device = test_device_id();
   const auto get = [&](const char* json, const char* where, pt_kernel** out) { return pt_get_kernel(json, where, cache().c_str(), out); };
   pt_kernel* kernel = nullptr;

@@ -381,7 +381,7 @@ TEST(Workspace, IsAlignedMonotoneAndHoldsItsParts) {
 TEST(Workspace, LargeShapesDoNotOverflow) {
   const AttentionSpec spec = testing::decode_spec(1024, 1, 256);
   const size_t rows = size_t{65536} * 1024 * 128;
-  const size_t counters = size_t{65536} * (1024 / 8) * 8;
+  const size_t counters = size_t{65536} * 1024 * 8;
   EXPECT_EQ(workspace_bytes(spec, 65536, 128), counters + rows * 256 * 4 + rows * 4);
 }
 

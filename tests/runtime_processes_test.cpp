@@ -100,6 +100,21 @@ TEST_F(Processes, WhatCudaVisibleDevicesHidesIsAbsent_B169) {
   }
 }
 
+// Fault: after an illegal access every call returns the driver's last error, whatever it asks, and a server goes on answering with errors for hours.
+// What is due is one code and a sentence that says what to do.
+TEST_F(Processes, AContextThatAKernelsFaultTookIsNamed_B170) {
+  if (test_device_id() == "cpu") GTEST_SKIP() << "a CPU has no context to lose";
+  if (sanitized()) GTEST_SKIP() << "the fault is meant";
+  Herd herd;
+  const pid_t pid = herd.start({helper(), "fault", test_device_id(), cache()}, output(0));
+  herd.go();
+  const int status = wait_for(pid);
+  const std::string said = read_file(output(0));
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status << ": " << said;
+  for (const char* line : {"call 0: error 11: ", "call 1: error 11: ", "call 2: error 11: ", "call 3: error 11: ", "allocate: error 11"}) EXPECT_NE(said.find(line), std::string::npos) << line << " is due: " << said;
+  EXPECT_NE(said.find("start a new one"), std::string::npos) << said;
+}
+
 // Fault: a process that dies while it compiles or publishes leaves a lock, half a binary, or a file that the others cannot use.
 TEST_F(Processes, KilledOnesLeaveTheOthersRight) {
   std::vector<pid_t> pids;

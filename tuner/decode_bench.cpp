@@ -74,19 +74,19 @@ std::vector<int> lengths_of(const DecodeCell& cell) {
   return lens;
 }
 
-Bucket bucket_of(const DecodeCell& cell) {
+CallShape call_shape(const DecodeCell& cell) {
   int64_t total = 0;
   for (const int len : lengths_of(cell)) total += len;
-  return bucket_of(cell.batch, cell.len, total);
+  return call_shape(cell.batch, cell.len, total);
 }
 
-std::vector<Chosen> ConfigChooser::choose(const std::string& which, const AttentionSpec& spec, Bucket bucket) {
-  const KernelConfig analytic = default_config(spec, device_.target(), bucket);
+std::vector<Chosen> ConfigChooser::choose(const std::string& which, const AttentionSpec& spec, const CallShape& call) {
+  const KernelConfig analytic = default_config(spec, device_.target(), call.bucket);
   std::vector<Chosen> chosen;
   if (which != "default") {
     auto table = tables_.find(spec);
     if (table == tables_.end()) table = tables_.try_emplace(spec, spec, device_.target(), store_.winners(device_.environment().key(), spec_key(spec))).first;
-    const Selection selection = table->second.at(bucket);
+    const Selection selection = table->second.at(call);
     chosen.push_back({table->second.configs()[selection.index], selection.source != Source::analytic_default});
   }
   if (which != "tuned" && (chosen.empty() || chosen.front().config != analytic)) chosen.push_back({analytic, false});

@@ -27,8 +27,8 @@ struct DecodeCell {
 // The lengths of a cell's sequences: all `len`, or, ragged, spread evenly on a log scale from len / 16 to len, in an order that is the same
 // each time but not sorted.
 std::vector<int> lengths_of(const DecodeCell&);
-// The bucket that a launch of the cell falls into.
-Bucket bucket_of(const DecodeCell&);
+// What a launch of the cell is to the dispatch table.
+CallShape call_shape(const DecodeCell&);
 
 // A config for a bucket and where it comes from.
 struct Chosen {
@@ -41,7 +41,7 @@ class ConfigChooser {
   // Keeps the references.
   ConfigChooser(const Device& device, const Store& store) : device_(device), store_(store) {}
   // `which`: "tuned" (what dispatch picks), "default" (without any measurement), or "both", the default left out where it is what dispatch picks.
-  std::vector<Chosen> choose(const std::string& which, const AttentionSpec&, Bucket);
+  std::vector<Chosen> choose(const std::string& which, const AttentionSpec&, const CallShape&);
 
  private:
   const Device& device_;

@@ -16,6 +16,7 @@ enum class ErrorCode : int {
   bad_table = 8,         // a checked kernel met a bad block-table entry
   io = 9,                // a file could not be read or written
   internal = 10,
+  context_lost = 11,     // a fault on the device ended its context: nothing works there any more until the process is started anew
 };
 
 // what(): one sentence saying what is wrong, which value, what is allowed, and what to do.

@@ -27,7 +27,8 @@ typedef enum pt_status {
   PT_DEVICE_ERROR = 7,
   PT_BAD_TABLE = 8,
   PT_IO = 9,
-  PT_INTERNAL = 10
+  PT_INTERNAL = 10,
+  PT_CONTEXT_LOST = 11 /* a fault on the device ended its context: nothing works there any more until the process is started anew */
 } pt_status;
 
 typedef struct pt_kernel pt_kernel;

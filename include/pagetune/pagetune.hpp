@@ -41,7 +41,8 @@ class Kernel {
   virtual const AttentionSpec& spec() const = 0;
   virtual const std::string& device() const = 0;
 
-  // The config for a batch of `batch` sequences whose longest has max_len tokens; total_len is the sum of the lengths, 0 if unknown.
+  // The config for a batch of `batch` sequences whose longest has max_len tokens; total_len is the sum of the lengths, 0 if unknown. Give it where it is
+  // known: some configs are the fastest for sequences of one length and are chosen only if the sum says so.
   // Table look-up only.
   virtual Selection select(int batch, int max_len, int64_t total_len = 0) const noexcept = 0;
   virtual std::string config_json(Selection) const = 0;

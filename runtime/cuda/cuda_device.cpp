@@ -230,7 +230,7 @@ class CudaDevice final : public Device {
     return reinterpret_cast<void*>(pointer);
   }
   void release(void* pointer) override {
-    if (pointer == nullptr) return;
+    if (pointer == nullptr || is_lost(context_)) return;  // with its context the memory is gone
     const ContextScope scope(context_);
     driver().memory_free(device_pointer(pointer));
   }

@@ -116,14 +116,20 @@ struct Driver {
   PAGETUNE_DRIVER_FUNCTIONS(PAGETUNE_MEMBER)
 #undef PAGETUNE_MEMBER
 
-  // Error device_error: "<what>: CUDA_ERROR_…, <the driver's text>".
+  // Error device_error: "<what>: CUDA_ERROR_…, <the driver's text>"; context_lost where the result says that the context is gone, which from
+  // then on every ContextScope of it says too.
   void check(Result result, const char* what) const;
 };
+
+// Does a result mean that the context it came from is lost: a fault of a kernel, memory that cannot be trusted, a context that was destroyed?
+bool loses_context(Result);
+// Was that seen of this context?
+bool is_lost(Context);
 
 // The driver, initialised once per process. Error no_device with what was tried.
 const Driver& driver();
 
-// Makes a context current for a scope; costs one look at the thread's current context where it already is.
+// Makes a context current for a scope; costs one look at the thread's current context where it already is. Error context_lost.
 class ContextScope {
  public:
   explicit ContextScope(Context context);

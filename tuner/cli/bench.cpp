@@ -51,9 +51,9 @@ std::vector<Chosen> listed_configs(const BenchArguments& arguments, const Decode
 }
 
 std::vector<Chosen> configs_of(const BenchArguments& arguments, const DecodeCell& cell, const Target& target, ConfigChooser& chooser) {
-  const Bucket bucket = bucket_of(cell);
-  if (!arguments.config.empty() || arguments.configs == "space") return listed_configs(arguments, cell, target, bucket);
-  return chooser.choose(arguments.configs, cell.spec, bucket);
+  const CallShape call = call_shape(cell);
+  if (!arguments.config.empty() || arguments.configs == "space") return listed_configs(arguments, cell, target, call.bucket);
+  return chooser.choose(arguments.configs, cell.spec, call);
 }
 
 struct Totals {

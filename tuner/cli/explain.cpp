@@ -59,7 +59,8 @@ int run_explain(const ExplainArguments& arguments) {
   require_some(set.list, set.device->target());
 
   auto store = Store::open();
-  Bucket bucket = bucket_of(batch, len, arguments.total_len);
+  const CallShape call = call_shape(batch, len, arguments.total_len);
+  const Bucket bucket = call.bucket;
   Json entries = Json::array();
   for (const AttentionSpec& spec : specs_of(set.list)) {
     std::vector<Winner> winners = store->winners(set.device->environment().key(), spec_key(spec));
@@ -72,14 +73,14 @@ int run_explain(const ExplainArguments& arguments) {
                  {"source", name_of(selection.source)},
                  {"layer", selection.source == Source::analytic_default ? "built in" : store->dir()},
                  {"config", Json::parse(table.configs()[selection.index].canonical_json())},
-                 {"explanation", table.explain(bucket)},
+                 {"explanation", table.explain(call)},
                  {"remarks", notes}};
       for (const Winner& winner : winners)
         if (winner.bucket == bucket) entry["winner"] = winner_json(spec, winner);
       entries.push_back(entry);
       continue;
     }
-    fmt::print("{}\n  batch {}, len {}{}: {}\n", spec_text(spec), batch, len, arguments.total_len ? fmt::format(", {} tokens in all", arguments.total_len) : "", table.explain(bucket));
+    fmt::print("{}\n  batch {}, len {}{}: {}\n", spec_text(spec), batch, len, arguments.total_len ? fmt::format(", {} tokens in all", arguments.total_len) : "", table.explain(call));
     fmt::print("  layer: {}\n", selection.source == Source::analytic_default ? "built in; the store " + store->dir() + " has no answer" : "store " + store->dir());
     for (const Winner& winner : winners)
       if (winner.bucket == bucket)

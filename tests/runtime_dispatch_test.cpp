@@ -53,7 +53,7 @@ const Winner* expected_answer(const std::vector<Winner>& winners, Bucket bucket)
   for (const Winner& w : winners) {
     const int batch = std::abs(w.bucket.batch_log2 - bucket.batch_log2), len = std::abs(w.bucket.len_log2 - bucket.len_log2);
     if (batch > DispatchTable::kReach || len > DispatchTable::kReach) continue;
-    const bool better = batch + len < best_distance || (batch + len == best_distance && w.bucket < best->bucket);
+    const bool better = batch + len < best_distance || (best != nullptr && batch + len == best_distance && w.bucket < best->bucket);
     if (!better) continue;
     best = &w;
     best_distance = batch + len;

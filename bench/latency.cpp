@@ -5,11 +5,16 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
 
 #include "codegen/default_config.hpp"
 #include "codegen/generate.hpp"
 #include "pagetune/pagetune.hpp"
+#include "runtime/cuda/driver.hpp"
 #include "runtime/device.hpp"
+#include "runtime/launch.hpp"
 
 namespace {
 
@@ -103,6 +108,110 @@ void select_config(benchmark::State& state) {
   }
 }
 BENCHMARK(select_config)->Unit(benchmark::kNanosecond);
+
+// A decode step of 64 sequences of 16 tokens, which claims a longest length of max_len, as a captured or padded step would.
+class Step {
+ public:
+  explicit Step(int max_len) : device_(open_device(device_id())), spec_(llama()) {
+    const int width = max_len / spec_.page_size;
+    const std::vector<int> lens(kBatch, spec_.page_size);
+    std::vector<int> tables(static_cast<size_t>(kBatch) * static_cast<size_t>(width), -1);
+    for (int b = 0; b < kBatch; ++b) tables[static_cast<size_t>(b) * static_cast<size_t>(width)] = b;
+    set_contiguous_strides(spec_, width, params_);
+    const size_t cache = size_t{kBatch} * 16 * 8 * 128 * 2, rows = size_t{kBatch} * 32 * 128 * 2;
+    params_.k_cache = take(cache);
+    params_.v_cache = take(cache);
+    params_.q = take(rows);
+    params_.out = take(rows);
+    params_.seq_lens = static_cast<const int*>(filled(lens));
+    params_.block_tables = static_cast<const int*>(filled(tables));
+    params_.batch = kBatch;
+    params_.max_len = max_len;
+    params_.num_pages = kBatch;
+    params_.flags = PT_LAUNCH_OVERLAP;
+  }
+  ~Step() {
+    for (void* memory : memory_) device_->release(memory);
+  }
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
+
+  static constexpr int kBatch = 64;
+  Device& device() { return *device_; }
+  const AttentionSpec& spec() const { return spec_; }
+  pt_decode_params& params() { return params_; }
+  void add_workspace(size_t bytes) {
+    params_.workspace = take(bytes);
+    params_.workspace_bytes = static_cast<long long>(bytes);
+  }
+
+  // Nanoseconds of the host for one call, by bursts that the device's queue holds.
+  template <class Call>
+  void measure(benchmark::State& state, const Call& call) {
+    constexpr int kBurst = 128;
+    for (auto _ : state) {
+      const auto begin = Clock::now();
+      for (int i = 0; i < kBurst; ++i) call();
+      state.SetIterationTime(seconds_since(begin) / kBurst);
+      device_->synchronize();
+    }
+  }
+
+ private:
+  void* take(size_t bytes) { return memory_.emplace_back(device_->allocate(bytes)); }
+  void* filled(const std::vector<int>& values) {
+    void* memory = take(values.size() * sizeof(int));
+    device_->upload(memory, values.data(), values.size() * sizeof(int));
+    return memory;
+  }
+
+  std::shared_ptr<Device> device_;
+  AttentionSpec spec_;
+  pt_decode_params params_ = make_decode_params();
+  std::vector<void*> memory_;
+};
+
+// The driver's launch alone, with the same parameters and attribute: what launch_kernel is to be compared with.
+void launch_bare(benchmark::State& state) {
+  Step step(1024);
+  const Target& target = step.device().target();
+  if (target.backend != Backend::cuda) return state.SkipWithError("needs a GPU");
+  KernelConfig config = default_shape(step.spec(), target);
+  for (const auto& [name, value] : {std::pair("LOADER", 0), {"NUM_WARPS", 4}, {"TILE_KV", 16}, {"NUM_STAGES", 3}}) config.set(name, value);
+  const Binary binary = step.device().compiler().compile(generate(step.spec(), config, target));
+  const cuda::Driver& driver = cuda::driver();
+  cuda::DeviceHandle handle = 0;
+  cuda::Context context = nullptr;
+  driver.check(driver.device_get(&handle, 0), "opening a device");
+  driver.check(driver.primary_context_retain(&context, handle), "retaining its context");
+  const cuda::ContextScope scope(context);
+  cuda::ModuleHandle module = nullptr;
+  cuda::Function function = nullptr;
+  driver.check(driver.module_load(&module, binary.data.data()), "loading a kernel");
+  driver.check(driver.module_function(&function, module, "pt_decode"), "looking for pt_decode");
+  driver.check(driver.function_set(function, cuda::kMaxDynamicShared, binary.facts.shared_bytes), "raising the shared-memory limit");
+  pt_decode_params params = complete(step.spec(), 1, step.params());
+  void* arguments[] = {&params};
+  cuda::LaunchAttribute attribute{};
+  attribute.id = cuda::kProgrammaticOverlap;
+  attribute.value.allowed = 1;
+  const cuda::LaunchConfig launch{{Step::kBatch * 8, 1, 1}, {static_cast<unsigned>(binary.facts.threads), 1, 1}, static_cast<unsigned>(binary.facts.shared_bytes), static_cast<cuda::Stream>(step.device().stream()), &attribute, 1};
+  step.measure(state, [&] { driver.check(driver.launch_ex(&launch, function, arguments, nullptr), "launching"); });
+  driver.module_unload(module);
+}
+BENCHMARK(launch_bare)->Unit(benchmark::kNanosecond)->UseManualTime()->Iterations(200);
+
+// select() and launch(): checks, workspace, the choice of a config and, where the config takes tensor maps (long contexts), these.
+void launch_kernel(benchmark::State& state) {
+  const auto max_len = static_cast<int>(state.range(0));
+  Step step(max_len);
+  const auto kernel = get_kernel(step.spec(), {device_id(), ":memory:"});
+  kernel->prepare(Step::kBatch, max_len);
+  step.add_workspace(kernel->workspace_bytes(Step::kBatch, max_len));
+  state.SetLabel(kernel->config_json(kernel->select(Step::kBatch, max_len)));
+  step.measure(state, [&] { kernel->launch(step.params(), step.device().stream()); });
+}
+BENCHMARK(launch_kernel)->ArgName("max_len")->Arg(64)->Arg(8192)->Unit(benchmark::kNanosecond)->UseManualTime()->Iterations(200);
 
 }  // namespace
 

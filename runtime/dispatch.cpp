@@ -57,7 +57,7 @@ DispatchTable::DispatchTable(const AttentionSpec& spec, const Target& target, co
     alike.index = index_of(answer);
     alike.source = nearest < 0 ? Source::analytic_default : distance == 0 ? Source::tuned : Source::nearest;
     differing = alike;
-    if (target.backend == Backend::cuda && answer.variant() == 1 && bucket.batch() > 1) {
+    if (target.backend == Backend::cuda && !answer.even_share() && bucket.batch() > 1) {
       differing.index = index_of(analytic);
       differing.source = Source::analytic_default;
     }
@@ -75,7 +75,7 @@ std::string DispatchTable::explain(const CallShape& call) const {
   std::string text;
   if (batch_invariant_) text = fmt::format("bucket {}: {}, the one config of a batch-invariant spec, which takes no winners", bucket.text(), config);
   else if (selection.source != cells_[index][1].source)
-    text = fmt::format("bucket {}: {}, the analytic default: lengths differ, or their sum is not known, and the winner is one pass, measured on sequences of one length", bucket.text(), config);
+    text = fmt::format("bucket {}: {}, the analytic default: lengths differ, or their sum is not known, and the winner gives every sequence as many CTAs, which was measured on sequences of one length", bucket.text(), config);
   else if (selection.source == Source::tuned) text = fmt::format("bucket {}: {}, measured for this bucket", bucket.text(), config);
   else if (selection.source == Source::nearest)
     text = fmt::format("bucket {}: {}, from the nearest winner, {} (within {} octaves)", bucket.text(), config, buckets_[static_cast<size_t>(answered_by_[index])].text(), kReach);

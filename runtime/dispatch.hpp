@@ -15,8 +15,8 @@ namespace pagetune {
 class DispatchTable {
  public:
   // A bucket without a winner takes the nearest one that is at most kReach octaves away on each axis, else the analytic default. With
-  // spec.batch_invariant every bucket has the one default config, so that a sequence's split never depends on its neighbours. A GPU's winner of
-  // one pass was measured on sequences of one length; where lengths differ, or may, the bucket's analytic default answers in its place.
+  // spec.batch_invariant every bucket has the one default config, so that a sequence's split never depends on its neighbours. A GPU's winner that
+  // gives every sequence as many CTAs was measured on sequences of one length; where lengths differ, or may, the bucket's analytic default answers.
   static constexpr int kReach = 2;
   DispatchTable(const AttentionSpec&, const Target&, const std::vector<Winner>&);
 

@@ -107,8 +107,8 @@ TEST(Dispatch, SelectUsesTheOneBucketMapping) {
   }
 }
 
-// Fault: one pass over sequences of one length wins its bucket, and a ragged batch then waits for the CTA of its longest sequence.
-TEST(Dispatch, OnePassAnswersOnlyWhereLengthsAreAlike) {
+// Fault: one pass, or a fixed split, over sequences of one length wins its bucket, and a ragged batch then waits for the CTAs of its longest sequence.
+TEST(Dispatch, WhatSplitsAllSequencesAlikeAnswersOnlyWhereLengthsAre) {
   KernelConfig one_pass = default_shape(kSpec, kTarget);
   ASSERT_EQ(one_pass.variant(), 1);
   const Bucket bucket{6, 12};
@@ -124,6 +124,13 @@ TEST(Dispatch, OnePassAnswersOnlyWhereLengthsAreAlike) {
     EXPECT_EQ(picked(64, total).source, Source::analytic_default) << total;
   }
   EXPECT_TRUE(default_config(kSpec, kTarget, bucket).even_share());
+  KernelConfig clusters = default_config(kSpec, kTarget, {0, 10}), share = default_config(kSpec, kTarget, {6, 13});
+  ASSERT_GT(clusters.num_splits(), 1);
+  ASSERT_TRUE(share.even_share());
+  const DispatchTable both(kSpec, kTarget, {winner({3, 12}, clusters), winner({8, 12}, share)});
+  EXPECT_EQ(both.at({{3, 12}, true}).source, Source::tuned);
+  EXPECT_EQ(both.at({{3, 12}, false}).source, Source::analytic_default);
+  EXPECT_EQ(both.at({{8, 12}, false}).source, Source::tuned) << "an even share serves any lengths";
   testing::expect_mentions(table.explain({bucket, false}), {"bucket 64x4096", "lengths differ", "analytic default"});
   // A single sequence has one length.
   const DispatchTable one(kSpec, kTarget, {winner({0, 12}, one_pass)});

@@ -13,7 +13,7 @@ import kernel_lab as lab
 EVEN = dict(VARIANT=2, NUM_SPLITS=1, CTA_QUARTERS=4, MERGE=1)
 CLUSTERS = dict(VARIANT=2, NUM_SPLITS=16, CTA_QUARTERS=0, MERGE=2)
 ONE_PASS = dict(VARIANT=1, NUM_SPLITS=1, CTA_QUARTERS=0, MERGE=0)
-SHAPES = {"L2 w4 t32 s4": (2, 4, 32, 4), "L2 w4 t32 s8": (2, 4, 32, 8), "L2 w3 t32 s3": (2, 3, 32, 3), "L2 w3 t32 s6": (2, 3, 32, 6), "L2 w6 t16 s12": (2, 6, 16, 12), "L2 w4 t16 s8": (2, 4, 16, 8),
+SHAPES = {"L2 w4 t32 s4": (2, 4, 32, 4), "L2 w4 t32 s8": (2, 4, 32, 8), "L2 w4 t32 s12": (2, 4, 32, 12), "L2 w3 t32 s3": (2, 3, 32, 3), "L2 w3 t32 s6": (2, 3, 32, 6), "L2 w6 t16 s12": (2, 6, 16, 12), "L2 w4 t16 s8": (2, 4, 16, 8),
           "L0 w8 t16 s3": (0, 8, 16, 3)}
 BASE = "L2 w4 t32 s4"
 PROCESSORS = 132
@@ -24,22 +24,30 @@ def config(schedule, shape):
 
 
 def with_prefetch(text, ahead):
-    """The producer also brings the unit `ahead` units after each into L2."""
-    method = """  __device__ __forceinline__ void prefetch_ahead(const pt_decode_params& p, const Segment& s, const pt_tensor_maps& maps, int lane) const {
-    const int next = unit + AHEAD, t = tile + next / config::num_warps, first = s.span.token_of(t) + next % config::num_warps * config::tile_kv;
+    """The producer also brings the `ahead` units after the one it copies into L2, from its start on, so before the launch before has finished."""
+    method = """  int fetched = 0;  // units of the segment
+  __device__ __forceinline__ void prefetch_ahead(const pt_decode_params& p, const Segment& s, const pt_tensor_maps& maps, int lane) {
+    const int copied = (tile - s.first) * config::num_warps + unit;
+    if (copied == 0) fetched = 0;
+    while (fetched < copied + AHEAD && prefetch_unit(p, s, maps, lane, fetched)) ++fetched;
+  }
+  __device__ __forceinline__ bool prefetch_unit(const pt_decode_params& p, const Segment& s, const pt_tensor_maps& maps, int lane, int which) const {
+    const int t = s.first + which / config::num_warps, first = s.span.token_of(t) + which % config::num_warps * config::tile_kv;
     const int begin = static_cast<u32>(first) / static_cast<u32>(spec::page_size);
-    if (t >= s.first + s.count || static_cast<u32>(begin - pages.base) >= 60u) return;
+    if (t >= s.first + s.count || static_cast<u32>(begin - pages.base) >= 60u) return false;
     constexpr int kCopies = KeyRows::kCopies + ValueRows::kCopies;
     const int box = lane % kBoxes, copy = lane / kBoxes, at = begin + box - pages.base;
     const int near = __shfl_sync(0xffffffffu, pages.ids, at & 31), far = __shfl_sync(0xffffffffu, pages.more, at & 31), page = at < 32 ? near : far;
-    if (copy >= kCopies || static_cast<u32>(page) >= static_cast<u32>(p.num_pages)) return;
+    if (copy >= kCopies || static_cast<u32>(page) >= static_cast<u32>(p.num_pages)) return true;
     const int token = static_cast<u32>(first + box * kBoxTokens) % static_cast<u32>(spec::page_size);
     asm volatile("cp.async.bulk.prefetch.tensor.5d.L2.global [%0, {%1, %2, %3, %4, %5}];" ::"l"(copy < KeyRows::kCopies ? maps.k : maps.v), "r"(0), "r"(token), "r"(0), "r"(s.head), "r"(page) : "memory");
+    return true;
   }
 """.replace("AHEAD", str(ahead))
     place = "  // One box for each page, of each panel where"
     text = lab.patch(text, place, method + place)
-    return lab.patch(text, "barriers + stage * 8, maps, lane);", "barriers + stage * 8, maps, lane);\n    loader.prefetch_ahead(p, walk.now, maps, lane);")
+    wait = "    ptx::barrier_wait(barriers + kStages * 8 + stage * 8, parity);\n"
+    return lab.patch(text, wait, "    loader.prefetch_ahead(p, walk.now, maps, lane);\n" + wait)
 
 
 def timeline(kernel, ctas):
@@ -74,7 +82,7 @@ def main():
                 even[name] = make(EVEN, name)
             except RuntimeError as error:
                 print(f"left out: {text}, {name}: {error}")
-        ahead = {n: make(EVEN, BASE, lambda x, n=n: with_prefetch(x, n)) for n in (4, 8, 16)}
+        ahead = {n: make(EVEN, BASE, lambda x, n=n: with_prefetch(x, n)) for n in (8, 16, 64)}
         clusters, one_pass = make(CLUSTERS, BASE), make(ONE_PASS, BASE)
         print(text, "; ".join(f"{name}: {k.registers} registers, {k.shared} bytes" for name, k in even.items()))
         for cell in arguments.cells.split(","):

@@ -198,7 +198,8 @@ __device__ __forceinline__ void produce(const pt_decode_params& p, const pt_tens
 // that one fills its ring while another ends. Else one is enough for the bound: ptxas would aim at fewer registers and spill a word or two to get there.
 constexpr bool together(int ctas) {
   constexpr int kProcessorBytes = kWorkstation ? 100 * 1024 : 228 * 1024, kReservedBytes = 1024;  // the system's, of a CTA
-  return ctas * (kSharedBytes + kReservedBytes) <= kProcessorBytes && kColumnTiles * (kDimSteps * 2 + kOutTiles * 4 + 48) + 40 <= 65536 / (ctas * kThreads);
+  const int registers = 512 / ceil_div(ctas * kThreads, 128) / 8 * 8;                              // of a thread: 16384 for the warps of each quarter
+  return ctas * (kSharedBytes + kReservedBytes) <= kProcessorBytes && kColumnTiles * (kDimSteps * 2 + kOutTiles * 4 + 40) + 32 <= registers;
 }
 constexpr int kMinCtas = !kProducer ? 1 : together(3) ? 3 : together(2) ? 2 : 1;
 

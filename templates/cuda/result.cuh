@@ -144,7 +144,8 @@ template <int kMergers, class Sync>
 __device__ __forceinline__ void merge_parts(const pt_decode_params& p, const Segment& s, const RowMap& rows, int first_row, int end_row, const Partials& parts, int thread, unsigned char* memory, Sync sync) {
   constexpr int kQuads = spec::head_dim_v / 4, kSlots = kLiveRows * kQuads;
   constexpr int kShares = kSlots >= kMergers ? 1 : min_of(kMergers / kSlots, 8);
-  constexpr int kBatch = 8;
+  // Parts, as many as the registers hold beside what else is live: each batch waits for the L2 once.
+  constexpr int kBatch = spec::head_dim_v > 128 ? 8 : kHeadsMayDiffer || spec::chunk ? 10 : 14;
   const int share = kShares == 1 ? 0 : thread / kSlots;
   for (int slot = kShares == 1 ? thread : thread % kSlots; slot < kSlots; slot += kShares == 1 ? kMergers : kSlots) {
     const int r = first_row + slot / kQuads, dim = slot % kQuads * 4;

@@ -1,6 +1,7 @@
 // Which tiles a CTA walks. A piece of work is a segment: consecutive tiles of one (pair, row tile). V1 and the fixed partition have one segment
 // per CTA. The even share puts all tiles in one line, sequence by sequence, and gives every CTA a contiguous range of it, none more than one
-// tile over the average; it is computed from the real lengths and windows, by every warp for itself, without the host.
+// tile over the average; it is computed from the real lengths and windows, by every warp for itself, without the host. Where tiles are few, so are the
+// CTAs that get any: a merge takes longer than a second tile.
 //
 // Where all heads of a sequence have the same tiles, neighbouring CTAs take the same range of the line for different heads ("lanes"): they
 // read the same pages at the same time, which the memory rewards. Where heads differ, the line has the pairs one after the other.
@@ -29,15 +30,19 @@ constexpr int kLanes = spec::kv_heads * kRowTiles;  // CTAs that walk the same t
 struct Shares {
   int chunk, rest;
   int lanes;  // CTAs to a range: kLanes, or 1
-  __device__ __forceinline__ void divide(int tiles, int count) {
-    chunk = tiles / count;
-    rest = tiles - chunk * count;
+  // Of `pairs` pairs' tiles, one each at least. Returns how many ranges, the first ones, have any.
+  __device__ __forceinline__ int divide(int tiles, int pairs, int count) {
+    constexpr int kLeastTiles = 2;  // of a range that splits a pair
+    const int used = min(count, max(ceil_div(tiles, kLeastTiles), pairs));
+    chunk = tiles / used;
+    rest = tiles - chunk * used;
+    return used;
   }
   __device__ __forceinline__ int begin(int range) const { return range * chunk + min(range, rest); }
   // The range that holds a tile.
   __device__ __forceinline__ int owner(int tile) const {
     const int longer = rest * (chunk + 1);
-    return tile < longer ? tile / (chunk + 1) : rest + (tile - longer) / max(chunk, 1);
+    return tile < longer ? tile / (chunk + 1) : rest + (tile - longer) / chunk;
   }
 };
 
@@ -95,10 +100,9 @@ __device__ __forceinline__ bool start_walk(const pt_decode_params& p, int lane, 
     mine += x;
   }
   const int total = __reduce_add_sync(0xffffffffu, mine);
-  shares.divide(total, ranges);
+  if (range >= shares.divide(total, p.batch * (kLanes / shares.lanes), ranges)) return false;
   const int begin = shares.begin(range);
   walk.left = shares.begin(range + 1) - begin;
-  if (walk.left == 0) return false;
   int before = 0;
   for (int base = 0;; base += 32) {
     const int x = base == 0 ? first_chunk : base + lane < p.batch ? sequence_tiles(p, base + lane, shares.lanes) : 0;

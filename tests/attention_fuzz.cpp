@@ -228,7 +228,7 @@ class Fuzzer {
   // A few cases wait for their launch, no more: they hold memory.
   void put(Case made) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return ready_.size() < static_cast<size_t>(2 * options_.threads); });
+    changed_.wait(lock, [&] { return ready_.size() < 2 * static_cast<size_t>(options_.threads); });
     ready_.push(std::move(made));
     changed_.notify_all();
   }

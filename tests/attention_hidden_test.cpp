@@ -30,7 +30,7 @@ class Hidden : public DeviceTest {
       const Outputs expected = run(tame, plan), actual = run(wild, plan);
       for (int row = 0; row + 1 < spec.q_len; ++row)
         for (int head = 0; head < spec.q_heads; ++head) {
-          const auto at = static_cast<size_t>(row * spec.q_heads + head);
+          const auto at = static_cast<size_t>(row) * static_cast<size_t>(spec.q_heads) + static_cast<size_t>(head);
           ASSERT_EQ(actual.lse.at(at), expected.lse.at(at)) << plan.name << ", row " << row << ", head " << head;
           for (int d = 0; d < spec.head_dim_v; ++d)
             ASSERT_EQ(out_at(spec, actual, row, head, d), out_at(spec, expected, row, head, d)) << plan.name << ", row " << row << ", head " << head << ", dim " << d << ", value " << value;

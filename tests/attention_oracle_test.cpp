@@ -64,7 +64,8 @@ TEST(Oracle, TwoKeysGiveTheLogisticFunction) {
   problem.fill_v([](int64_t position, int, int, int) { return static_cast<double>(position); });
   const Reference result = reference(spec, problem.params());
   for (int h = 0; h < 4; ++h) {
-    const double logit = (h + 1) * (1 + h / 2) / std::sqrt(8.0);
+    const int kv_head = h / 2;
+    const double logit = (h + 1) * (1 + kv_head) / std::sqrt(8.0);
     EXPECT_NEAR(result.out[h * 8], 1 / (1 + std::exp(-logit)), 1e-12);
     EXPECT_NEAR(result.lse[h], std::log1p(std::exp(logit)), 1e-12);
   }

@@ -140,7 +140,8 @@ TEST_F(RuntimeKernel, LaunchesBeyondThePreparedMaximaAreErrors) {
   EXPECT_EQ(verdict(*kernel, {64, 1, 1, 1}), "");
   kernel->prepare(8, 16);
   EXPECT_EQ(verdict(*kernel, {64, 1, 1, 1, 1, 1, 1, 1}), "");
-  for (const auto& [batch, len] : {std::pair{0, 5}, {5, 0}, {-1, 5}}) {
+  for (const auto& maxima : {std::pair{0, 5}, {5, 0}, {-1, 5}}) {
+    const int batch = maxima.first, len = maxima.second;
     expect_mentions(error_text([&] { kernel->prepare(batch, len); }), {std::to_string(batch), std::to_string(len), "at least 1"});
     expect_mentions(error_text([&] { kernel->workspace_bytes(batch, len); }), {std::to_string(batch), std::to_string(len), "at least 1"});
   }

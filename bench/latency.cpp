@@ -182,7 +182,7 @@ void launch_bare(benchmark::State& state) {
   const cuda::Driver& driver = cuda::driver();
   cuda::DeviceHandle handle = 0;
   cuda::Context context = nullptr;
-  driver.check(driver.device_get(&handle, 0), "opening a device");
+  driver.check(driver.device_get(&handle, std::stoi(step.device().id().substr(5))), "opening a device");  // "cuda:N"
   driver.check(driver.primary_context_retain(&context, handle), "retaining its context");
   const cuda::ContextScope scope(context);
   cuda::ModuleHandle module = nullptr;

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the GPU tests of out/gpu-bundle (made by `cmake --build --preset gpu-bundle`) on this machine's GPUs.
+# Runs the GPU tests of out/gpu-bundle (made by `cmake --build --preset gpu-bundle`) on this machine's GPUs, or those of CUDA_VISIBLE_DEVICES.
 #   scripts/gpu_test.sh [LOG_DIR]                                     every test program in shards, side by side, and random cases of attention_fuzz
 #   SANITIZERS="memcheck racecheck" scripts/gpu_test.sh [LOG_DIR]     then every test case under compute-sanitizer's tools (initcheck and synccheck too), a process each
 # GTEST_FILTER narrows the tests, FUZZ_COUNT (400; 0: none) and FUZZ_SEED set the random cases, JOBS (two less than there are cores) the processes, CASE_SECONDS (400) what a case
@@ -13,12 +13,23 @@ PAGETUNE_CACHE_DIR=$(mktemp -d)
 export PAGETUNE_CACHE_DIR PAGETUNE_TEST_DEVICE=cuda:0 PAGETUNE_TEST_STORE="$PAGETUNE_CACHE_DIR/tests" logs
 failed=0
 jobs=${JOBS:-$(($(nproc) - 2))}
-gpus=$(nvidia-smi -L | wc -l)
+gpus=${CUDA_VISIBLE_DEVICES:-$(nvidia-smi --query-gpu=index --format=csv,noheader | paste -sd,)}
+if [[ -z $gpus ]]; then
+  echo "no GPU: nvidia-smi lists none; check the driver and CUDA_VISIBLE_DEVICES" >&2
+  exit 1
+fi
 export gpus
 
-# The processes take the GPUs in turn; each sees one.
+# Each process has another GPU first, and sees all: some tests want two.
 turn() { xargs --process-slot-var=slot -P "$jobs" "$@"; }
-pin() { export CUDA_VISIBLE_DEVICES=$((slot % gpus)); }
+pin() {
+  local all first
+  IFS=, read -ra all <<<"$gpus"
+  first=$((slot % ${#all[@]}))
+  all=("${all[@]:first}" "${all[@]:0:first}")
+  CUDA_VISIBLE_DEVICES=$(IFS=, && echo "${all[*]}")
+  export CUDA_VISIBLE_DEVICES
+}
 
 # A program's shard: which tests it has is GoogleTest's business. More shards than processes, so that one with long tests holds up little.
 run_shard() {

@@ -16,6 +16,7 @@
 #include "faults/processes.hpp"
 #include "runtime/build.hpp"
 #include "runtime/cuda/cubin.hpp"
+#include "runtime/cuda/driver.hpp"
 #include "runtime/cuda/library.hpp"
 #include "runtime/cuda/nvrtc.hpp"
 #include "store_samples.hpp"
@@ -34,6 +35,13 @@ KernelConfig config_of(const AttentionSpec& spec, const Target& target, int vari
 KernelSource source_of(const AttentionSpec& spec, const std::string& arch = "sm_90a", int variant = 1) {
   const Target target = Target::by_name(arch);
   return generate(spec, config_of(spec, target, variant), target);
+}
+
+// Fault: an error that a caller may repeat after (no memory, a bad argument, a launch that does not fit) ends the device for the process, or a fault of a
+// kernel does not.
+TEST(Driver, OnlyFaultsLoseTheContext_B170) {
+  for (const int fault : {214, 220, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719}) EXPECT_TRUE(cuda::loses_context(fault)) << fault;
+  for (const int error : {0, 1, 2, 3, 100, 101, 200, 201, 209, 218, 301, 400, 500, 600, 701, 703, 704, 708, 712, 713, 720, 801, 900, 901, 999}) EXPECT_FALSE(cuda::loses_context(error)) << error;
 }
 
 // NVRTC must be here: a machine that shall not have it says so.

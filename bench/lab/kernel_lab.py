@@ -54,9 +54,10 @@ def open_device():
 def source(shape, page, batch, length, config):
     """The kernel's text; shape: (query heads, KV heads, head dim); config: what differs from the default, as a dict."""
     q_heads, kv_heads, dim = shape
-    program = next((p for p in PROGRAMS if os.path.exists(p)), None)
-    if program is None:
+    built = [p for p in PROGRAMS if os.path.exists(p)]
+    if not built:
         raise SystemExit("build pagetune first: cmake --build --preset gpu-bundle, or default")
+    program = max(built, key=os.path.getmtime)
     model = dict(model_type="llama", architectures=["LlamaForCausalLM"], hidden_size=q_heads * dim, num_attention_heads=q_heads, num_key_value_heads=kv_heads, head_dim=dim,
                  num_hidden_layers=1, torch_dtype="bfloat16", max_position_embeddings=131072)
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:

@@ -34,9 +34,7 @@ struct Rows {
   static constexpr int kPanelBytes = (kProducer ? kBoxTokens : config::tile_kv) * kPitch;
   static constexpr int kBoxBytes = kPanels * kPanelBytes;
   static constexpr int kBytes = kPanels * config::tile_kv * kPitch;
-  // A box copies all panels of its rows, or one.
-  static constexpr int kPanelsAtOnce = kDim % 64 == 0 ? kPanels : 1;
-  static constexpr int kCopies = kPanels / kPanelsAtOnce;
+  static constexpr int kCopies = kDim % 64 == 0 ? 1 : kPanels;  // of a box: all panels of its rows at once, or one by one
 
   __device__ __forceinline__ static u32 row_at(int row) { return kProducer ? row / kBoxTokens * kBoxBytes + row % kBoxTokens * 128 : row * kPitch; }
   // A lane's address of row `row`, 16-byte piece `piece` of the first step; step() moves it on by MMA steps of 16 dims and tiles of 16 tokens.
@@ -132,7 +130,9 @@ struct Pages {
   }
 
  private:
-  __device__ __forceinline__ int entry(const Segment& s, int slot) const { return slot * spec::page_size < s.span.hi ? __ldg(row + slot) : -1; }
+  __device__ __forceinline__ int entry(const Segment& s, int slot) const {
+    return static_cast<u32>(slot) * static_cast<u32>(spec::page_size) < static_cast<u32>(s.span.hi) ? __ldg(row + slot) : -1;  // 63 slots on, a product may need the 32nd bit
+  }
   __device__ __forceinline__ int valid(const pt_decode_params& p, const Segment& s, int slot, int id) const {
     if (static_cast<u32>(id) < static_cast<u32>(p.num_pages)) return id;
     if constexpr (spec::checked) report(p, id < 0 ? 2 : 1, s.sequence, s.head, slot, id);

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "codegen/space.hpp"
@@ -19,14 +18,14 @@ constexpr int kMaxRowsPerCta = 16;          // query rows of a KV head that one 
 constexpr Bucket kLargeBatch{12, 13};
 constexpr int kBatchInvariantSplits = 8;   // fills a GPU at batch 2 with 8 KV heads, and costs a large batch little
 
-// H200, 2026-11-30, 128 dims, pages of 16, dependent launches. 32/8 heads: a sequence of 1024 tokens takes 4.4 us in clusters of 8 and 4.5 as an even share;
-// of 8192 tokens 14.4 in clusters of 16 and as an even share. With one or four KV heads the even share leaves its last CTA 33 to 132 partial results of one
-// head to merge (8/1 heads, 1 x 8192: 16.9 us; 28/4: 13.5), a cluster 16 parts and as many as there are clusters: 6.6 us in four clusters of 16 and 8.3 in
-// two, 28/4: 10.8 in two. More than 64 parts lose again (8/1 heads, 1 x 32768: 14.3 us with 64, 15.5 with 128).
-constexpr int kShortContext = 2048;
-constexpr int kShortClusters[] = {8, 16, 4, 2};      // 16 takes longer to meet: it is for what 8 leave too long
-constexpr int kLongClusters[] = {64, 48, 32, 16};    // splits: clusters of 16, as many as fit
-constexpr int64_t kBytesOfAClusterCta = 256 * 1024;  // of a longer context: that of 8192 tokens in 16 parts
+// Contexts whose parts are small meet in clusters. H200, 2026-11-30, 128 dims, pages of 16, dependent launches, us: 32/8 heads, 1 x 1024: 3.5 in clusters of 8,
+// 5.0 as an even share; 8 x 1024: 10.3 in clusters of 2, 11.1; 1 x 8192: 12.0 in clusters of 8, 12.2. Few heads gain most, for the even share leaves its last CTA
+// up to 132 partial results of one head, a cluster leaves one: 8/1 heads, 1 x 32768: 11.5 in four clusters of 16, 24.0; 28/4, 1 x 8192: 8.6 in a cluster of
+// 16, 12.2; but 1 x 32768, 1 MiB for each of 64 CTAs: 25.3 and 23.8. Eight clusters of 16 with one CTA a multiprocessor do not all run at once (32/8 heads,
+// 1 x 8192: 16.0).
+constexpr int kClusterSplits[] = {64, 48, 32, 16, 8, 4, 2};
+constexpr int kLargeCluster = 8;                     // CTAs; together they take half of the device, smaller clusters all of it
+constexpr int64_t kBytesOfAClusterCta = 512 * 1024;  // at most
 
 const std::vector<int>& allowed(const Family& family, const std::string& name) { return family.tuning_params.at(name); }
 
@@ -40,33 +39,40 @@ struct Shape {
   int loader, warps, tile, stages;
 };
 
-// A producer warp with boxes of 32 tokens keeps 64 KiB in flight with 4 warps, and two such CTAs fit a multiprocessor: 64 x 8192 of pages of 64 in 484 us
-// (16 tokens and cp.async: 508; the read floor is 472). Shapes that fit less memory or larger head dims follow.
-constexpr Shape kStreaming[] = {{2, 4, 32, 4}, {2, 4, 32, 8}, {2, 4, 32, 16}, {2, 4, 16, 8}, {2, 4, 16, 4}, {2, 4, 16, 12}, {0, 4, 16, 3}, {0, 4, 16, 2}, {0, 2, 16, 2}, {0, 1, 16, 2}};
-// 8 x 1024 in clusters of 2 takes 12.0 us with 8 warps of their own and 12.2 with a producer and 4, of which two or three fit a multiprocessor: a ragged
-// batch has more sequences than its bucket says, and with one CTA to a multiprocessor takes two rounds (8 x 1024 ragged, clusters of 4 with 8 warps: 13.6).
-constexpr Shape kShort[] = {{2, 4, 32, 4}, {2, 4, 32, 8}, {2, 4, 16, 4}, {0, 8, 16, 3}, {0, 8, 16, 2}, {0, 4, 16, 3}, {0, 4, 16, 2}, {0, 2, 16, 2}, {0, 1, 16, 2}};
-// One sequence of 1024 tokens in a cluster of 8: 4.6 us with 4 warps, 6.1 with 8, which then have one unit each.
-constexpr Shape kShortest[] = {{0, 4, 16, 3}, {0, 4, 16, 2}, {0, 2, 16, 2}, {0, 1, 16, 2}};
+// A ring of boxes, the largest first. A multiprocessor turns 64 KiB over in 2 us, so at the full rate it wants 128 KiB in flight: 8 x 8192 with 32/8 heads as an
+// even share takes 63.0 us with 128 or 192 KiB (the read floor is 59.0) and 67 with 64 KiB; 64/8 heads of 64 dims: 34.2 and 51.7. Then what pages without
+// boxes, larger head dims or less shared memory leave.
+constexpr Shape kShapes[] = {{2, 4, 32, 24}, {2, 4, 32, 16}, {2, 4, 32, 12}, {2, 4, 32, 8}, {2, 4, 32, 4}, {2, 4, 16, 12}, {2, 4, 16, 8},
+                             {2, 4, 16, 4}, {0, 4, 16, 3},  {0, 4, 16, 2},  {0, 2, 16, 2},  {0, 1, 16, 2}};
+// A ring need not hold more than its CTA walks (1 x 1024 in clusters of 8: 3.5 us with 64 KiB, 4.0 with 128), and where CTAs come in many waves two of them fit a
+// multiprocessor (64 x 1024 in one pass: 62.7 us with 64 KiB, 65.3 with 128).
+constexpr int64_t kSmallRing = 64 * 1024;
 
-// The first shape that the space admits with a schedule in a bucket; none if there is no such.
-std::optional<KernelConfig> cuda_shape(const AttentionSpec& spec, const Target& target, std::optional<Bucket> bucket, std::span<const Shape> shapes, KernelConfig schedule) {
-  for (const Shape& shape : shapes) {
+int64_t head_bytes(const AttentionSpec& spec, int64_t tokens) { return kv_bytes(spec, tokens) / spec.kv_heads; }
+
+// The first shape that the space admits with a schedule in a bucket, its ring within `bytes`, small, or the smallest; none if there is no such.
+std::optional<KernelConfig> cuda_shape(const AttentionSpec& spec, const Target& target, std::optional<Bucket> bucket, int64_t bytes, KernelConfig schedule) {
+  std::optional<KernelConfig> too_large;
+  for (const Shape& shape : kShapes) {
+    if (shape.loader != 2 && too_large) break;
     schedule.set("LOADER", shape.loader);
     schedule.set("NUM_WARPS", shape.warps);
     schedule.set("TILE_KV", shape.tile);
     schedule.set("NUM_STAGES", shape.stages);
-    if (ConfigSpace::builtin().refusal(spec, schedule, target, bucket).empty()) return schedule;
+    if (!ConfigSpace::builtin().refusal(spec, schedule, target, bucket).empty()) continue;
+    if (shape.loader != 2 || head_bytes(spec, int64_t{shape.stages} * shape.tile) <= std::max(bytes, kSmallRing)) return schedule;
+    too_large = schedule;
   }
-  return std::nullopt;
+  return too_large;
 }
 
-// The same with a schedule that every spec has.
+// The same with a schedule that every spec has: in the bucket, or, where it has no candidates, whatever runs at all.
 KernelConfig required_shape(const AttentionSpec& spec, const Target& target, std::optional<Bucket> bucket, const KernelConfig& schedule) {
-  if (const auto config = cuda_shape(spec, target, bucket, kStreaming, schedule)) return *config;
-  if (const auto config = cuda_shape(spec, target, std::nullopt, kStreaming, schedule)) return *config;  // a bucket without candidates: what runs at all
+  for (const std::optional<Bucket>& where : {bucket, std::optional<Bucket>()}) {
+    if (const auto config = cuda_shape(spec, target, where, kSmallRing, schedule)) return *config;
+  }
   KernelConfig smallest = schedule;
-  const Shape& last = std::end(kStreaming)[-1];
+  const Shape& last = std::end(kShapes)[-1];
   for (const auto& [name, value] : {std::pair("LOADER", last.loader), {"NUM_WARPS", last.warps}, {"TILE_KV", last.tile}, {"NUM_STAGES", last.stages}}) smallest.set(name, value);
   throw Error(ErrorCode::unsupported, ConfigSpace::builtin().refusal(spec, smallest, target));
 }
@@ -97,30 +103,18 @@ std::vector<int> sorted_splits(const AttentionSpec& spec, const Target& target) 
   return splits;
 }
 
-// Short contexts and few heads meet in clusters; else all tiles are shared evenly, which holds for ragged batches and windows too.
+// Small parts meet in clusters; else all tiles are shared evenly by one CTA a multiprocessor, which holds for ragged batches and windows too.
 KernelConfig cuda_config(const AttentionSpec& spec, const Target& target, Bucket bucket) {
   const int64_t row_tiles = (spec.rows() + kMaxRowsPerCta - 1) / kMaxRowsPerCta;
-  const int64_t ctas = int64_t{bucket.batch()} * spec.kv_heads * row_tiles;
-  if (bucket.len() <= kShortContext) {
-    for (const int splits : kShortClusters) {
-      if (ctas * splits > target.processors) continue;
-      if (const auto config = cuda_shape(spec, target, bucket, splits > 4 ? std::span<const Shape>(kShortest) : std::span<const Shape>(kShort), fixed_partition(splits, 2))) return *config;
-    }
-  } else {
-    for (const Shape& shape : kStreaming) {  // the best shape before the most splits: tiles of 64 tokens in 128 parts took 10.4 us in place of 6.6
-      for (const int splits : kLongClusters) {
-        if (ctas * splits > target.processors || kv_bytes(spec, bucket.len()) / spec.kv_heads / splits > kBytesOfAClusterCta) continue;
-        if (const auto config = cuda_shape(spec, target, bucket, std::span(&shape, 1), fixed_partition(splits, 2))) return *config;
-      }
-    }
+  const int64_t pairs = int64_t{bucket.batch()} * spec.kv_heads, ctas = pairs * row_tiles;
+  for (const int splits : kClusterSplits) {
+    const int64_t bytes = head_bytes(spec, bucket.len()) / splits;
+    if (ctas * splits > target.processors / (splits >= kLargeCluster ? 2 : 1) || bytes > kBytesOfAClusterCta) continue;
+    if (const auto config = cuda_shape(spec, target, bucket, bytes, fixed_partition(splits, 2))) return *config;
   }
-  // Two CTAs a multiprocessor where each then still has a stretch of tiles (64/8 heads of 64 dims, 1 x 32768: 22.8 us with two, 32.2 with one); a single
-  // sequence of fewer bytes wants few partial results (32/8 heads, 1 x 8192: 14.4 with one, 14.8 with two).
-  constexpr int64_t kBytesOfAStretch = 240 * 1024;
-  const int64_t bytes = kv_bytes(spec, int64_t{bucket.batch()} * bucket.len()) * row_tiles;
-  for (const int quarters : {8, 4, 2, 1}) {
-    if (quarters == 8 && bytes < kBytesOfAStretch * 2 * target.processors) continue;
-    if (const auto config = cuda_shape(spec, target, bucket, kStreaming, even_share(quarters))) return *config;
+  for (const int quarters : {4, 2, 1}) {  // fewer CTAs where there are fewer tiles
+    const int64_t bytes = head_bytes(spec, pairs * bucket.len()) * row_tiles * 4 / (int64_t{quarters} * target.processors);
+    if (const auto config = cuda_shape(spec, target, bucket, bytes, even_share(quarters))) return *config;
   }
   return required_shape(spec, target, bucket, one_pass());
 }
@@ -149,7 +143,7 @@ KernelConfig default_config(const AttentionSpec& spec, const Target& target, Buc
   require_support(spec, target);
   const bool cuda = target.backend == Backend::cuda;
   if (spec.batch_invariant)
-    return cuda ? required_shape(spec, target, bucket, fixed_partition(kBatchInvariantSplits, 1)) : with_splits(cpu_shape(spec, target), kBatchInvariantSplits);
+    return cuda ? required_shape(spec, target, std::nullopt, fixed_partition(kBatchInvariantSplits, 1)) : with_splits(cpu_shape(spec, target), kBatchInvariantSplits);
   return cuda ? cuda_config(spec, target, bucket) : cpu_config(spec, target, bucket);
 }
 

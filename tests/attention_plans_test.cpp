@@ -26,6 +26,9 @@ class Launcher {
   void make_workspace(const std::vector<NamedPlan>& plans) {
     for (const NamedPlan& plan : plans) bytes_ = std::max(bytes_, workspace_bytes(problem_.spec(), problem_.params().batch, plan.plan));
     workspace_ = device_.allocate(std::max<size_t>(bytes_, 1));
+    std::vector<char> poison(bytes_);
+    fill_poison(poison.data(), bytes_);
+    fill_workspace(poison);
   }
   void fill_workspace(const std::vector<char>& content) { device_.upload(workspace_, content.data(), bytes_); }
   size_t workspace_size() const { return bytes_; }

@@ -226,12 +226,12 @@ TEST_F(RuntimeKernel, AStoredWinnerIsRunAndCounted) {
   const Store::Row row = many_splits(device(), spec, {1, 8}, 3);
   put(*Store::open(cache()), row);
   const auto kernel = kernel_of(spec);
-  const Selection selection = kernel->select(2, 256, 0);
+  const Selection selection = kernel->select(2, 256, 512);
   EXPECT_EQ(selection.source, Source::tuned);
   EXPECT_EQ(kernel->config_json(selection), row.winner.config.canonical_json());
   const Stats before = stats();
   EXPECT_EQ(verdict(*kernel, {256, 200}), "");
-  EXPECT_EQ(verdict(*kernel, {400, 300, 1}), "");
+  EXPECT_EQ(verdict(*kernel, {400, 390, 380}), "");
   EXPECT_EQ(stats().selected_tuned - before.selected_tuned, 1u);
   EXPECT_EQ(stats().selected_nearest - before.selected_nearest, 1u);
   EXPECT_NE(kernel->digest(), get_kernel(spec, {.device = test_device_id(), .cache_dir = ":memory:"})->digest());

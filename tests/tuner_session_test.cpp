@@ -230,18 +230,19 @@ TEST(Session, MisfitsAreCountedAndTheOthersRaced) {
   World world("misfits");
   world.works.resize(1);
   const KernelConfig fallback = shape_of(default_config(AttentionSpec{}, world.context.target, world.works[0].bucket));
-  // Each fault has a number of warps of its own; the others are good.
-  std::set<int> counts;
-  for (const KernelConfig& config : ConfigSpace::builtin().candidates(AttentionSpec{}, world.context.target, world.works[0].bucket).configs) counts.insert(config.at("NUM_WARPS"));
-  ASSERT_GE(counts.size(), 4U);
-  const int unbuilt = *counts.begin(), spilling = *std::next(counts.begin()), large = *counts.rbegin();
+  // Each fault has a ring of its own; the others are good.
+  const auto ring_of = [](const KernelConfig& config) { return std::pair(config.at("NUM_WARPS"), config.at("NUM_STAGES")); };
+  std::set<std::pair<int, int>> rings;
+  for (const KernelConfig& config : ConfigSpace::builtin().candidates(AttentionSpec{}, world.context.target, world.works[0].bucket).configs) rings.insert(ring_of(config));
+  ASSERT_GE(rings.size(), 4U);
+  const auto unbuilt = *rings.begin(), spilling = *std::next(rings.begin()), large = *rings.rbegin();
   world.facts = [&](const KernelConfig& config) {
     LaunchFacts made;
     if (shape_of(config) == fallback) return made;
-    const int warps = config.at("NUM_WARPS");
-    if (warps == unbuilt) throw Error(ErrorCode::compile_failed, "out of registers");
-    if (warps == spilling) made.local_bytes = 512;
-    if (warps == large) made.shared_bytes = 1 << 20;
+    const auto ring = ring_of(config);
+    if (ring == unbuilt) throw Error(ErrorCode::compile_failed, "out of registers");
+    if (ring == spilling) made.local_bytes = 512;
+    if (ring == large) made.shared_bytes = 1 << 20;
     return made;
   };
   SessionReport report = world.run();
@@ -256,8 +257,8 @@ TEST(Session, MisfitsAreCountedAndTheOthersRaced) {
   EXPECT_TRUE(reasons.count("needs more"));
   EXPECT_GT(world.timed.size(), 1U);
   for (const KernelConfig& config : world.timed) {
-    const int warps = config.at("NUM_WARPS");
-    EXPECT_TRUE((warps != unbuilt && warps != spilling && warps != large) || shape_of(config) == fallback) << config.canonical_json();
+    const auto ring = ring_of(config);
+    EXPECT_TRUE((ring != unbuilt && ring != spilling && ring != large) || shape_of(config) == fallback) << config.canonical_json();
   }
 }
 

@@ -302,7 +302,7 @@ def with_trace(text):
     text = patch(text, "      else ptx::barrier_wait(barriers + reading * 8, parity);\n", "      else trace(unit++), ptx::barrier_wait(barriers + reading * 8, parity), trace(unit++);\n")
     text = patch(text, "    tile = 0;\n    ending.run(state, s, rows);", f"    tile = 0;\n    trace({LOOPED});\n    ending.run(state, s, rows);\n    trace({DONE});")
     text = patch(text, "    meeting.put(state, warp, lane);\n    sync_workers();", f"    meeting.put(state, warp, lane);\n    sync_workers();\n    trace({MET});")
-    text = patch(text, "    if (last) merge_parts<kWorkers>", f"    trace({COUNTED});\n    if (last) merge_parts<kWorkers>")
+    text = patch(text, "    if (last) merge_parts<kWorkers, kMergeBatch>", f"    trace({COUNTED});\n    if (last) merge_parts<kWorkers, kMergeBatch>")
     return patch(text, "    ptx::barrier_wait(to.barrier, 0);", f"    trace({PUSHED});\n    ptx::barrier_wait(to.barrier, 0);")
 
 

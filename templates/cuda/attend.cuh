@@ -5,7 +5,7 @@
 #include "cuda/paging.cuh"
 
 constexpr int kWorkers = config::num_warps * 32;             // threads that compute
-constexpr int kThreads = kWorkers + (kProducer ? 32 : 0);
+constexpr int kThreads = kWorkers + kProducers * 32;
 // A barrier of the computing warps.
 __device__ __forceinline__ void sync_workers() {
   if constexpr (kProducer) ptx::sync_threads(1, kWorkers);

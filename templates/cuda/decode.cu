@@ -28,6 +28,17 @@ constexpr int kGatherAt = kMeetAt + round_up(kMeetBytes, 16);
 constexpr int kQueryAt = kGatherAt + round_up(kGatherBytes, 16);
 constexpr int kSharedBytes = kQueryAt + kQueryBytes;  // all of it dynamic: with no static shared memory it begins where the stages may
 
+// With a producer as many CTAs to a multiprocessor as shared memory has room for and as their registers hold the fragments and what else is live, so
+// that one fills its ring while another ends. Else one is enough for the bound: ptxas would aim at fewer registers and spill a word or two to get there.
+constexpr bool together(int ctas) {
+  constexpr int kProcessorBytes = kWorkstation ? 100 * 1024 : 228 * 1024, kReservedBytes = 1024;  // the system's, of a CTA
+  const int registers = 512 / ceil_div(ctas * kThreads, 128) / 8 * 8;                              // of a thread: 16384 for the warps of each quarter
+  return ctas * (kSharedBytes + kReservedBytes) <= kProcessorBytes && kColumnTiles * (kDimSteps * 2 + kOutTiles * 4 + 40) + 32 <= registers;
+}
+constexpr int kMinCtas = !kProducer ? 1 : together(3) ? 3 : together(2) ? 2 : 1;
+// Parts that a thread of a merge fetches at once, as many as the registers hold beside what else is live.
+constexpr int kMergeBatch = kProducer && kMinCtas == 1 ? (spec::head_dim_v > 128 ? 16 : 20) : spec::head_dim_v > 128 ? 8 : kHeadsMayDiffer || spec::chunk ? 10 : 14;
+
 // Read back from the compiled image by the host, in the order of LaunchFacts.
 extern "C" __device__ int pt_facts[19] = {
     static_cast<int>(sizeof(pt_decode_params)), PT_PARAMS_VERSION, config::variant, kThreads, kSharedBytes, kTileTokens, kLiveRows, kRowTiles,
@@ -106,7 +117,7 @@ struct Ending {
     sync_workers();  // the partial result is complete; the counter's release makes it visible to whoever arrives last
     if (thread == 0) last = arrives_last(p.counters + pair_row(s, rows) + first_row, parts.count);
     sync_workers();
-    if (last) merge_parts<kWorkers>(p, s, rows, first_row, end_row, parts, thread, memory + kMeetAt, [] { sync_workers(); });
+    if (last) merge_parts<kWorkers, kMergeBatch>(p, s, rows, first_row, end_row, parts, thread, memory + kMeetAt, [] { sync_workers(); });
   }
 
   // In a cluster every CTA merges some of the rows, and each pushes its part of a row to the CTA that merges it: one way instead of a meeting
@@ -160,13 +171,14 @@ struct Ending {
   }
 };
 
-// The producer warp: fills the ring, unit by unit, in the order in which the warps consume it.
-__device__ __forceinline__ void produce(const pt_decode_params& p, const pt_tensor_maps& maps, unsigned char* memory, Walk walk, int lane) {
+// A producer warp: fills its stages of the ring, unit by unit, in the order in which the warps consume them.
+__device__ __forceinline__ void produce(const pt_decode_params& p, const pt_tensor_maps& maps, unsigned char* memory, Walk walk, int producer, int lane) {
   const u32 stages = ptx::shared_address(memory), barriers = stages + kBarriersAt;
   u32* present_of = reinterpret_cast<u32*>(memory + kPresentAt);
   Loader loader;
+  loader.unit = producer;
   loader.enter(p, walk.now, lane);
-  int stage = 0;
+  int stage = producer;
   u32 parity = 1;  // the first round finds all stages empty
   bool alone = false;
 #pragma unroll 1
@@ -179,9 +191,10 @@ __device__ __forceinline__ void produce(const pt_decode_params& p, const pt_tens
     const u32 present = loader.present();
     ptx::barrier_wait(barriers + kStages * 8 + stage * 8, parity);
     if (lane == 0) present_of[stage] = present;
-    loader.copy_boxes(walk.now, present, stages + stage * kStageBytes, barriers + stage * 8, maps, lane);
-    if (++stage == kStages) {
-      stage = 0;
+    loader.copy_boxes(walk.now, present, stages + stage * kStageBytes, barriers + stage * 8, maps);
+    stage += kProducers;
+    if (stage >= kStages) {
+      stage -= kStages;
       parity ^= 1;
     }
     loader.next(p, walk.now, lane);
@@ -193,15 +206,6 @@ __device__ __forceinline__ void produce(const pt_decode_params& p, const pt_tens
     }
   }
 }
-
-// With a producer as many CTAs to a multiprocessor as shared memory has room for and as their registers hold the fragments and what else is live, so
-// that one fills its ring while another ends. Else one is enough for the bound: ptxas would aim at fewer registers and spill a word or two to get there.
-constexpr bool together(int ctas) {
-  constexpr int kProcessorBytes = kWorkstation ? 100 * 1024 : 228 * 1024, kReservedBytes = 1024;  // the system's, of a CTA
-  const int registers = 512 / ceil_div(ctas * kThreads, 128) / 8 * 8;                              // of a thread: 16384 for the warps of each quarter
-  return ctas * (kSharedBytes + kReservedBytes) <= kProcessorBytes && kColumnTiles * (kDimSteps * 2 + kOutTiles * 4 + 40) + 32 <= registers;
-}
-constexpr int kMinCtas = !kProducer ? 1 : together(3) ? 3 : together(2) ? 2 : 1;
 
 extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const __grid_constant__ pt_decode_params p
 #if PT_TENSOR_MAPS
@@ -243,15 +247,17 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
   const u32 barriers = ptx::shared_address(shared + kBarriersAt) + first_stage * 8;
   clear_padding(stages, lane);
 #if PT_TENSOR_MAPS
-  if (thread < kStages) {
-    ptx::barrier_init(barriers + thread * 8, 1);
-    ptx::barrier_init(barriers + (kStages + thread) * 8, 32);
+  if (thread == 0) {
+    for (int stage = 0; stage < kStages; ++stage) {
+      ptx::barrier_init(barriers + stage * 8, 1);
+      ptx::barrier_init(barriers + (kStages + stage) * 8, 32);
+    }
   }
   ptx::fence_async();
   __syncthreads();
-  if (warp == config::num_warps) {
+  if (warp >= config::num_warps) {
     if constexpr (kSplit && config::merge == kMergeCluster) ptx::cluster_arrive();  // for its part; it never waits
-    produce(p, maps, shared, walk, lane);
+    produce(p, maps, shared, walk, warp - config::num_warps, lane);
     return;
   }
 #else

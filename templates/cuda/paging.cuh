@@ -21,6 +21,11 @@ constexpr int kBoxes = config::tile_kv / kBoxTokens;                  // of a un
 static_assert(!kProducer || (config::tile_kv % kBoxTokens == 0 && spec::page_size % kBoxTokens == 0 && kBoxTokens % 8 == 0), "boxes tile pages and units, in whole periods of the swizzle");
 // A barrier tells one round of its stage from the next, not from the one after: a warp may wait for a stage only if it was the last to empty it.
 static_assert(!kProducer || config::num_stages % config::num_warps == 0, "each stage of the ring belongs to one warp");
+// Producer warps: each fills every so many-th stage. One alone issues a unit's copies in about half a microsecond; as many as there is room for where
+// a multiprocessor hands out registers, to four warps at a time, and as share the units of a tile evenly.
+constexpr int producers(int most) { return config::num_warps % most == 0 && ceil_div(config::num_warps + most, 4) == ceil_div(config::num_warps + 1, 4) ? most : producers(most - 1); }
+constexpr int kProducers = kProducer ? producers(2) : 0;
+constexpr int kUnitStep = kProducer ? kProducers : config::num_warps;  // from a loader's unit to its next
 
 constexpr int kDimSteps = ceil_div(spec::head_dim, 16);
 constexpr u32 kAllPresent = config::tile_kv == 32 ? 0xffffffffu : (1u << (config::tile_kv % 32)) - 1;
@@ -140,12 +145,12 @@ struct Pages {
   }
 };
 
-// Walks the units of one warp, or with a producer of all, in order. `id` is always the look-up of the unit that is loaded next, so that its
+// Walks the units of one warp, or those that one producer warp fills, in order. `id` is always the look-up of the unit that is loaded next, so that its
 // page is known by the time its stage is free.
 struct Loader {
   Pages pages;
   int tile, tiles_left;  // of the segment
-  int unit = 0;          // of the tile: the warp, or where the producer stands
+  int unit;              // of the tile: the warp, or where the producer stands
   int id;
 
   __device__ __forceinline__ int first_token(const Segment& s) const { return s.span.token_of(tile) + unit * config::tile_kv; }
@@ -157,8 +162,9 @@ struct Loader {
     look_up(p, s, lane);
   }
   __device__ __forceinline__ void next(const pt_decode_params& p, const Segment& s, int lane) {
-    if (!kProducer || ++unit == config::num_warps) {
-      if constexpr (kProducer) unit = 0;
+    unit += kUnitStep;
+    if (unit >= config::num_warps) {
+      unit -= config::num_warps;
       ++tile;
       --tiles_left;
     }
@@ -213,29 +219,32 @@ struct Loader {
   }
   // One box for each page, of each panel where the head dim is no multiple of 64. Rows that are not present come along where their page is valid; the
   // consumer clears them.
-  __device__ __forceinline__ void copy_boxes(const Segment& s, u32 present, u32 stage, u32 barrier, const pt_tensor_maps& maps, int lane) const {
+  __device__ __forceinline__ void copy_boxes(const Segment& s, u32 present, u32 stage, u32 barrier, const pt_tensor_maps& maps) const {
     constexpr int kPanels = KeyRows::kPanels + ValueRows::kPanels;
     constexpr u32 kBoxMask = kBoxTokens == 32 ? 0xffffffffu : (1u << (kBoxTokens % 32)) - 1;
-    const auto rows_of = [&](int box) { return present >> (box * kBoxTokens) & kBoxMask; };
-    if (lane == 0) {
-      int boxes = 0;
+    const int first = first_token(s), head = spec::flat_map ? 0 : s.head;
+    int pages[kBoxes], boxes = 0;
+    bool here[kBoxes];
 #pragma unroll
-      for (int box = 0; box < kBoxes; ++box) boxes += rows_of(box) != 0;
-      ptx::barrier_expect(barrier, boxes * kPanels * kBoxTokens * 128);
+    for (int box = 0; box < kBoxes; ++box) {
+      const u32 rows = present >> (box * kBoxTokens) & kBoxMask;
+      here[box] = rows != 0;
+      boxes += here[box];
+      pages[box] = __shfl_sync(0xffffffffu, id, box * kBoxTokens + max(__ffs(rows) - 1, 0));
     }
-    __syncwarp();
-    if (present == 0) return;
-    constexpr int kCopies = KeyRows::kCopies + ValueRows::kCopies;
-    static_assert(!kProducer || kCopies * kBoxes <= 32, "a lane for each copy");
-    const int box = lane % kBoxes, copy = lane / kBoxes;
-    const u32 rows = rows_of(box);
-    const int page = __shfl_sync(0xffffffffu, id, box * kBoxTokens + max(__ffs(rows) - 1, 0));
-    if (copy >= kCopies || rows == 0) return;
-    const bool keys = copy < KeyRows::kCopies;
-    const int panel = keys ? copy : copy - KeyRows::kCopies;  // where a copy brings one panel
-    const u32 to = stage + (keys ? box * KeyRows::kBoxBytes + panel * KeyRows::kPanelBytes : kValuesAt + box * ValueRows::kBoxBytes + panel * ValueRows::kPanelBytes);
-    const int token = static_cast<u32>(first_token(s) + box * kBoxTokens) % static_cast<u32>(spec::page_size);
-    ptx::copy_box(to, keys ? maps.k : maps.v, panel * 64, token, 0, spec::flat_map ? 0 : s.head, page, barrier);
+    if (!ptx::elect_one()) return;
+    ptx::barrier_expect(barrier, boxes * kPanels * kBoxTokens * 128);
+#pragma unroll
+    for (int box = 0; box < kBoxes; ++box) {
+      if (!here[box]) continue;
+      const int token = static_cast<u32>(first + box * kBoxTokens) % static_cast<u32>(spec::page_size);
+#pragma unroll
+      for (int panel = 0; panel < KeyRows::kCopies; ++panel)  // where a copy brings one panel
+        ptx::copy_box(stage + box * KeyRows::kBoxBytes + panel * KeyRows::kPanelBytes, maps.k, panel * 64, token, 0, head, pages[box], barrier);
+#pragma unroll
+      for (int panel = 0; panel < ValueRows::kCopies; ++panel)
+        ptx::copy_box(stage + kValuesAt + box * ValueRows::kBoxBytes + panel * ValueRows::kPanelBytes, maps.v, panel * 64, token, 0, head, pages[box], barrier);
+    }
   }
 
  private:

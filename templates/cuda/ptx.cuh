@@ -67,6 +67,14 @@ __device__ __forceinline__ void copy_bulk(u32 shared, const void* global, u32 by
                : "memory");
 #endif
 }
+// True in one lane of a warp that is whole. The compiler knows that it is one, and needs no loop around what takes uniform registers only.
+__device__ __forceinline__ bool elect_one() {
+  u32 chosen = 0;
+#if __CUDA_ARCH__ >= 900
+  asm volatile("{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.u32 %0, 1, 0, p; }" : "=r"(chosen));
+#endif
+  return chosen != 0;
+}
 __device__ __forceinline__ void barrier_arrive(u32 barrier) { asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier) : "memory"); }
 // A box of a tensor, from the coordinates of its corner; parts outside the tensor become zeros. `map`: address of a tensor map in parameter space.
 __device__ __forceinline__ void copy_box(u32 shared, const void* map, int dim, int token, int panel, int head, int page, u32 barrier) {

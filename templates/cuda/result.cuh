@@ -139,13 +139,11 @@ struct Mixture {
 };
 
 // Merges the parts of the rows [first_row, end_row) with kMergers threads: a thread has four dims of a row and, where threads are plenty, a share of
-// the parts. What the others wrote lies in L2, far away: all that a thread needs is fetched at once. `memory`: kMergers * 24 bytes, free of use.
-template <int kMergers, class Sync>
+// the parts. What the others wrote lies in L2, far away: a thread fetches kBatch parts at once. `memory`: kMergers * 24 bytes, free of use.
+template <int kMergers, int kBatch, class Sync>
 __device__ __forceinline__ void merge_parts(const pt_decode_params& p, const Segment& s, const RowMap& rows, int first_row, int end_row, const Partials& parts, int thread, unsigned char* memory, Sync sync) {
   constexpr int kQuads = spec::head_dim_v / 4, kSlots = kLiveRows * kQuads;
   constexpr int kShares = kSlots >= kMergers ? 1 : min_of(kMergers / kSlots, 8);
-  // Parts, as many as the registers hold beside what else is live: each batch waits for the L2 once.
-  constexpr int kBatch = spec::head_dim_v > 128 ? 8 : kHeadsMayDiffer || spec::chunk ? 10 : 14;
   const int share = kShares == 1 ? 0 : thread / kSlots;
   for (int slot = kShares == 1 ? thread : thread % kSlots; slot < kSlots; slot += kShares == 1 ? kMergers : kSlots) {
     const int r = first_row + slot / kQuads, dim = slot % kQuads * 4;
@@ -158,10 +156,10 @@ __device__ __forceinline__ void merge_parts(const pt_decode_params& p, const Seg
 #pragma unroll
         for (int i = 0; i < kBatch; ++i) {
           const int part = first + i * kShares;
-          const i64 row = parts.row(min(part, parts.count - 1), r);
-          lse[i] = __ldcg(p.partial_lse + row);
-          if (part >= parts.count) lse[i] = minus_infinity();
-          o[i] = __ldcg(reinterpret_cast<const float4*>(p.partial_out + row * spec::head_dim_v + dim));
+          const bool exists = part < parts.count;
+          const i64 row = parts.row(part, r);
+          lse[i] = exists ? __ldcg(p.partial_lse + row) : minus_infinity();
+          o[i] = exists ? __ldcg(reinterpret_cast<const float4*>(p.partial_out + row * spec::head_dim_v + dim)) : make_float4(0.f, 0.f, 0.f, 0.f);
           size[i] = 1.f;
         }
         mixture.add(lse, o, size);

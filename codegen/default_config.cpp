@@ -24,8 +24,11 @@ constexpr int kBatchInvariantSplits = 8;   // fills a GPU at batch 2 with 8 KV h
 // 16, 12.2; but 1 x 32768, 1 MiB for each of 64 CTAs: 25.3 and 23.8. Eight clusters of 16 with one CTA a multiprocessor do not all run at once (32/8 heads,
 // 1 x 8192: 16.0).
 constexpr int kClusterSplits[] = {64, 48, 32, 16, 8, 4, 2};
-constexpr int kLargeCluster = 8;                     // CTAs; together they take half of the device, smaller clusters all of it
 constexpr int64_t kBytesOfAClusterCta = 512 * 1024;  // at most
+// Clusters of 4 and more take half of the device, lest some wait for a second wave: 28/4 heads, 8 x 1024: 10.0 in clusters of 4 on 128 multiprocessors, 8.3 with
+// two parts on 64.
+constexpr int kSmallCluster = 2;
+constexpr int kShortestCut = 512;  // tokens; at 200 an even share, which leaves two tiles whole, takes 3.1, a cluster of 2 3.5
 
 const std::vector<int>& allowed(const Family& family, const std::string& name) { return family.tuning_params.at(name); }
 
@@ -103,13 +106,15 @@ std::vector<int> sorted_splits(const AttentionSpec& spec, const Target& target) 
   return splits;
 }
 
-// Small parts meet in clusters; else all tiles are shared evenly by one CTA a multiprocessor, which holds for ragged batches and windows too.
-KernelConfig cuda_config(const AttentionSpec& spec, const Target& target, Bucket bucket) {
+// Small parts meet in clusters; else all tiles are shared evenly by one CTA a multiprocessor. Where lengths differ, the even share it is: the batch has more
+// sequences than its bucket says (up to 8 times), so clusters would come in waves (8/1 heads, 64 sequences of 64 to 1024 tokens: 13.4 us).
+KernelConfig cuda_config(const AttentionSpec& spec, const Target& target, Bucket bucket, bool alike) {
   const int64_t row_tiles = (spec.rows() + kMaxRowsPerCta - 1) / kMaxRowsPerCta;
   const int64_t pairs = int64_t{bucket.batch()} * spec.kv_heads, ctas = pairs * row_tiles;
   for (const int splits : kClusterSplits) {
+    if (!alike || bucket.len() < kShortestCut) break;
     const int64_t bytes = head_bytes(spec, bucket.len()) / splits;
-    if (ctas * splits > target.processors / (splits >= kLargeCluster ? 2 : 1) || bytes > kBytesOfAClusterCta) continue;
+    if (ctas * splits > target.processors / (splits > kSmallCluster ? 2 : 1) || bytes > kBytesOfAClusterCta) continue;
     if (const auto config = cuda_shape(spec, target, bucket, bytes, fixed_partition(splits, 2))) return *config;
   }
   for (const int quarters : {4, 2, 1}) {  // fewer CTAs where there are fewer tiles
@@ -139,12 +144,13 @@ KernelConfig default_shape(const AttentionSpec& spec, const Target& target) {
   return target.backend == Backend::cuda ? required_shape(spec, target, kLargeBatch, one_pass()) : cpu_shape(spec, target);
 }
 
-KernelConfig default_config(const AttentionSpec& spec, const Target& target, Bucket bucket) {
+KernelConfig default_config(const AttentionSpec& spec, const Target& target, const CallShape& call) {
   require_support(spec, target);
+  const Bucket bucket = call.bucket;
   const bool cuda = target.backend == Backend::cuda;
   if (spec.batch_invariant)
     return cuda ? required_shape(spec, target, std::nullopt, fixed_partition(kBatchInvariantSplits, 1)) : with_splits(cpu_shape(spec, target), kBatchInvariantSplits);
-  return cuda ? cuda_config(spec, target, bucket) : cpu_config(spec, target, bucket);
+  return cuda ? cuda_config(spec, target, bucket, call.alike) : cpu_config(spec, target, bucket);
 }
 
 }  // namespace pagetune

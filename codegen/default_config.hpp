@@ -9,7 +9,7 @@ namespace pagetune {
 
 // Warps, tiles, stages of one pass over a large batch: what depends on the spec and the target alone.
 KernelConfig default_shape(const AttentionSpec&, const Target&);
-// V1 or V2 and how many splits, for a bucket. With spec.batch_invariant the bucket is ignored.
-KernelConfig default_config(const AttentionSpec&, const Target&, Bucket);
+// V1 or V2 and how many splits, for calls of that shape. With spec.batch_invariant it is ignored.
+KernelConfig default_config(const AttentionSpec&, const Target&, const CallShape&);
 
 }  // namespace pagetune

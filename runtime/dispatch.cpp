@@ -52,13 +52,12 @@ DispatchTable::DispatchTable(const AttentionSpec& spec, const Target& target, co
     }
     auto& [differing, alike] = cells_[static_cast<size_t>(i)];
     answered_by_[static_cast<size_t>(i)] = nearest;
-    const KernelConfig analytic = default_config(spec, target, bucket);
-    const KernelConfig& answer = nearest >= 0 ? admitted[static_cast<size_t>(nearest)] : analytic;
+    const KernelConfig answer = nearest >= 0 ? admitted[static_cast<size_t>(nearest)] : default_config(spec, target, bucket);
     alike.index = index_of(answer);
     alike.source = nearest < 0 ? Source::analytic_default : distance == 0 ? Source::tuned : Source::nearest;
     differing = alike;
-    if (target.backend == Backend::cuda && !answer.even_share() && bucket.batch() > 1) {
-      differing.index = index_of(analytic);
+    if (target.backend == Backend::cuda && !answer.even_share()) {
+      differing.index = index_of(default_config(spec, target, {bucket, false}));
       differing.source = Source::analytic_default;
     }
     text += fmt::format(" {} {}", alike.index, differing.index);

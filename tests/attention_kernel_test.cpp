@@ -4,8 +4,11 @@
 #include <set>
 
 #include "attention_support.hpp"
+#include "cache_db/store.hpp"
+#include "codegen/space.hpp"
 #include "pagetune/error.hpp"
 #include "pagetune/pagetune.hpp"
+#include "tuner/workbench.hpp"
 
 namespace pagetune::testing_support {
 namespace {
@@ -152,6 +155,23 @@ TEST_F(KernelOnDevice, VerifierAcceptsTheDefaultKernels) {
       EXPECT_GT(check.error, 0);
     }
   }
+}
+
+// Fault: the tuner verifies a kernel with a number of splits that it does not take, and blocks all of its kind.
+TEST_F(KernelOnDevice, WorkbenchAcceptsEveryCandidateOfTheSpace) {
+  const auto store = Store::open(":memory:");
+  const AttentionSpec spec = decode_spec(8, 2, 64, 16);
+  const auto workbench = make_workbench(device(), *store, spec, MeasurePolicy::for_backend(device().target().backend));
+  std::set<KernelConfig> seen;
+  for (const Bucket bucket : {Bucket{0, 12}, Bucket{6, 10}}) {
+    for (const KernelConfig& config : ConfigSpace::builtin().candidates(spec, device().target(), bucket).configs) {
+      if (!seen.insert(shape_of(config)).second) continue;
+      workbench->build(config);
+      const Verdict verdict = workbench->verify(config);
+      EXPECT_TRUE(verdict.ok) << config.canonical_json() << ": " << verdict.what;
+    }
+  }
+  EXPECT_GT(seen.size(), 3U);
 }
 
 TEST_F(KernelOnDevice, VerifierAcceptsKernelsOfFeatures) {

@@ -108,14 +108,14 @@ TEST(DefaultConfig, ShortContextsOfSmallBatchesMeetInClusters) {
     }
   }
   // A single tile is not worth a merge.
-  EXPECT_EQ(default_config(spec, Target::by_name("sm_89"), {0, 4}).variant(), 1);
+  EXPECT_EQ(default_config(spec, Target::by_name("sm_89"), Bucket{0, 4}).variant(), 1);
 }
 
 // Catches a group whose row tiles are not counted as CTAs: 32 query heads to a KV head are two.
 TEST(DefaultConfig, CountsRowTiles) {
   const Target target = Target::by_name("sm_90a");
-  EXPECT_EQ(default_config(decode_spec(64, 2, 128), target, {0, 10}).num_splits(), default_config(decode_spec(64, 4, 128), target, {0, 10}).num_splits());
-  EXPECT_EQ(default_config(decode_spec(64, 2, 128), target, {3, 10}), default_config(decode_spec(64, 4, 128), target, {3, 10}));
+  EXPECT_EQ(default_config(decode_spec(64, 2, 128), target, Bucket{0, 10}).num_splits(), default_config(decode_spec(64, 4, 128), target, Bucket{0, 10}).num_splits());
+  EXPECT_EQ(default_config(decode_spec(64, 2, 128), target, Bucket{3, 10}), default_config(decode_spec(64, 4, 128), target, Bucket{3, 10}));
 }
 
 // Catches a CPU default that leaves threads idle.
@@ -123,10 +123,10 @@ TEST(DefaultConfig, CpuSplitsUntilThreadsHaveTwoPieces) {
   Target target = Target::by_name("cpu");
   target.processors = 16;
   const AttentionSpec spec = decode_spec(32, 8, 128);
-  EXPECT_EQ(default_config(spec, target, {0, 12}).num_splits(), 4);
-  EXPECT_EQ(default_config(spec, target, {1, 12}).num_splits(), 2);
-  EXPECT_EQ(default_config(spec, target, {2, 12}).variant(), 1);
-  EXPECT_EQ(default_config(spec, target, {0, 4}).variant(), 1);  // one tile
+  EXPECT_EQ(default_config(spec, target, Bucket{0, 12}).num_splits(), 4);
+  EXPECT_EQ(default_config(spec, target, Bucket{1, 12}).num_splits(), 2);
+  EXPECT_EQ(default_config(spec, target, Bucket{2, 12}).variant(), 1);
+  EXPECT_EQ(default_config(spec, target, Bucket{0, 4}).variant(), 1);  // one tile
   for (int bits : {128, 256, 512, 1024}) {
     target.vector_bits = bits;
     EXPECT_EQ(default_shape(spec, target).at("VECTOR_BITS"), std::min(bits, 512));
@@ -141,7 +141,7 @@ TEST(DefaultConfig, BatchInvariantIgnoresTheBucket) {
     const Target target = Target::by_name(name);
     AttentionSpec spec;
     spec.batch_invariant = true;
-    const KernelConfig first = default_config(spec, target, {0, 4});
+    const KernelConfig first = default_config(spec, target, Bucket{0, 4});
     EXPECT_EQ(first.variant(), 2);
     EXPECT_EQ(first.num_splits(), 8);
     EXPECT_FALSE(first.even_share());
@@ -149,7 +149,7 @@ TEST(DefaultConfig, BatchInvariantIgnoresTheBucket) {
       EXPECT_EQ(first.at("MERGE"), 1) << "no target lacks it, and it needs no second kernel";
     }
     EXPECT_TRUE(supports(spec, first, target));
-    for (int b = 0; b < Bucket::kBatchCells; ++b) EXPECT_EQ(default_config(spec, target, {b, 4 + b}), first);
+    for (int b = 0; b < Bucket::kBatchCells; ++b) EXPECT_EQ(default_config(spec, target, Bucket{b, 4 + b}), first);
   }
 }
 
@@ -158,7 +158,7 @@ TEST(DefaultConfig, ShapeFollowsTheTarget) {
   AttentionSpec mixed;
   mixed.kv_dtype = DType::fp8_e4m3;
   testing::error_text([&] { default_shape(mixed, Target::by_name("sm_90a")); }, ErrorCode::unsupported);
-  testing::error_text([&] { default_config(mixed, Target::by_name("sm_90a"), {0, 10}); }, ErrorCode::unsupported);
+  testing::error_text([&] { default_config(mixed, Target::by_name("sm_90a"), Bucket{0, 10}); }, ErrorCode::unsupported);
   const auto bytes_in_flight = [](const KernelConfig& config) {
     const int units = config.at("LOADER") == 2 ? config.at("NUM_STAGES") : config.at("NUM_STAGES") * config.at("NUM_WARPS");
     return units * config.at("TILE_KV");

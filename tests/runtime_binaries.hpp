@@ -30,7 +30,7 @@ inline int64_t binaries_of(const Device& device, const std::vector<AttentionSpec
   std::set<std::string> keys;
   for (const AttentionSpec& spec : specs)
     for (const CallShape& call : DispatchTable::reachable(kMaxBatch, kMaxLen))
-      keys.insert(binary_key(generate(spec, default_config(spec, device.target(), call.bucket), device.target()), device.compiler().identity()));
+      keys.insert(binary_key(generate(spec, default_config(spec, device.target(), call), device.target()), device.compiler().identity()));
   return static_cast<int64_t>(keys.size());
 }
 

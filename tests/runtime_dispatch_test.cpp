@@ -120,11 +120,11 @@ TEST(Dispatch, WhatSplitsAllSequencesAlikeAnswersOnlyWhereLengthsAre) {
     EXPECT_EQ(picked(64, total).source, Source::tuned) << total;
   }
   for (const int64_t total : {full * 7 / 8 - 1, int64_t{0}}) {
-    EXPECT_EQ(table.configs()[picked(64, total).index], default_config(kSpec, kTarget, bucket)) << total;
+    EXPECT_EQ(table.configs()[picked(64, total).index], default_config(kSpec, kTarget, {bucket, false})) << total;
     EXPECT_EQ(picked(64, total).source, Source::analytic_default) << total;
   }
   EXPECT_TRUE(default_config(kSpec, kTarget, bucket).even_share());
-  KernelConfig clusters = default_config(kSpec, kTarget, {0, 10}), share = default_config(kSpec, kTarget, {6, 13});
+  KernelConfig clusters = default_config(kSpec, kTarget, Bucket{0, 10}), share = default_config(kSpec, kTarget, Bucket{6, 13});
   ASSERT_GT(clusters.num_splits(), 1);
   ASSERT_TRUE(share.even_share());
   const DispatchTable both(kSpec, kTarget, {winner({3, 12}, clusters), winner({8, 12}, share)});
@@ -196,7 +196,7 @@ TEST(Dispatch, BatchInvariantSpecsIgnoreWinners) {
   spec.batch_invariant = true;
   const DispatchTable table(spec, kTarget, {winner({3, 12}, unusual_configs(1)[0])});
   ASSERT_EQ(table.configs().size(), 1u);
-  EXPECT_EQ(table.configs()[0], default_config(spec, kTarget, {0, 4}));
+  EXPECT_EQ(table.configs()[0], default_config(spec, kTarget, Bucket{0, 4}));
   for_each_bucket([&](Bucket bucket) { EXPECT_EQ(table.at(bucket).source, Source::analytic_default); });
   testing::expect_mentions(table.explain(Bucket{3, 12}), {"bucket 8x4096", "batch-invariant", table.configs()[0].canonical_json()});
   EXPECT_EQ(table.digest(), DispatchTable(spec, kTarget, {}).digest());

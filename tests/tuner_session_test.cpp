@@ -7,6 +7,7 @@
 #include <mutex>
 #include <random>
 #include <set>
+#include <utility>
 
 #include "codegen/default_config.hpp"
 #include "codegen/generate.hpp"

@@ -81,7 +81,7 @@ CallShape call_shape(const DecodeCell& cell) {
 }
 
 std::vector<Chosen> ConfigChooser::choose(const std::string& which, const AttentionSpec& spec, const CallShape& call) {
-  const KernelConfig analytic = default_config(spec, device_.target(), call.bucket);
+  const KernelConfig analytic = default_config(spec, device_.target(), call);
   std::vector<Chosen> chosen;
   if (which != "default") {
     auto table = tables_.find(spec);

@@ -31,7 +31,7 @@ struct Warmed {
   std::vector<std::string> failures;
 };
 
-// The binaries of all winners of the model's specs, and of the defaults of the buckets that have none.
+// The binaries of all winners of the model's specs, and of the defaults that answer beside them.
 Warmed prewarm(const Workset& set, Store& store) {
   const Target& target = set.device->target();
   Warmed warmed;
@@ -43,9 +43,12 @@ Warmed prewarm(const Workset& set, Store& store) {
     warmed.winners += winners.size();
     for (const Work& work : set.list.works) {
       bool won = std::any_of(winners.begin(), winners.end(), [&](const Winner& w) { return w.bucket == work.bucket; });
-      if (work.spec != spec || won) continue;
-      KernelConfig config = default_config(spec, target, work.bucket);
-      shapes.emplace(shape_of(config), config);
+      if (work.spec != spec) continue;
+      for (const bool alike : {true, false}) {  // no winner but an even share answers where lengths differ
+        if (alike && won) continue;
+        KernelConfig config = default_config(spec, target, {work.bucket, alike});
+        shapes.emplace(shape_of(config), config);
+      }
     }
     for (const auto& [shape, config] : shapes) todo.emplace_back(spec, config);
   }

@@ -24,7 +24,7 @@ constexpr int kBatchInvariantSplits = 8;   // fills a GPU at batch 2 with 8 KV h
 // 16, 12.2; but 1 x 32768, 1 MiB for each of 64 CTAs: 25.3 and 23.8. Eight clusters of 16 with one CTA a multiprocessor do not all run at once (32/8 heads,
 // 1 x 8192: 16.0).
 constexpr int kClusterSplits[] = {64, 48, 32, 16, 8, 4, 2};
-constexpr int64_t kBytesOfAClusterCta = 512 * 1024;  // at most
+constexpr int64_t kBytesOfAClusterCta = 512 * 1024;  // at most; with one or two CTAs to share a context, twice as many: 132 parts of 8/1 heads, 1 x 131072: 35.4
 // Clusters of 4 and more take half of the device, lest some wait for a second wave: 28/4 heads, 8 x 1024: 10.0 in clusters of 4 on 128 multiprocessors, 8.3 with
 // two parts on 64.
 constexpr int kSmallCluster = 2;
@@ -114,7 +114,7 @@ KernelConfig cuda_config(const AttentionSpec& spec, const Target& target, Bucket
   for (const int splits : kClusterSplits) {
     if (!alike || bucket.len() < kShortestCut) break;
     const int64_t bytes = head_bytes(spec, bucket.len()) / splits;
-    if (ctas * splits > target.processors / (splits > kSmallCluster ? 2 : 1) || bytes > kBytesOfAClusterCta) continue;
+    if (ctas * splits > target.processors / (splits > kSmallCluster ? 2 : 1) || bytes > kBytesOfAClusterCta * (ctas <= 2 ? 2 : 1)) continue;
     if (const auto config = cuda_shape(spec, target, bucket, bytes, fixed_partition(splits, 2))) return *config;
   }
   for (const int quarters : {4, 2, 1}) {  // fewer CTAs where there are fewer tiles

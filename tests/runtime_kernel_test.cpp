@@ -202,7 +202,8 @@ TEST_F(RuntimeKernel, TheWorkspaceHoldsWhateverSelectPicks) {
     EXPECT_LE(enough, kernel->workspace_bytes(max_batch, max_len * 2));
     for (int i = 0; i < 100; ++i) {
       const int batch = 1 + random.below(max_batch), len = 1 + random.below(max_len);
-      const int64_t total = random.below(2) == 0 ? 0 : static_cast<int64_t>(len) + random.below(batch * 4);
+      const int64_t totals[] = {0, int64_t{len} + random.below(batch * 4), int64_t{batch} * len};
+      const int64_t total = totals[random.below(3)];
       const Selection selection = kernel->select(batch, len, total);
       const int splits = KernelConfig::from_json(kernel->config_json(selection)).num_splits();
       picked.insert(splits);

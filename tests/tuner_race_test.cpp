@@ -22,6 +22,7 @@ struct Field {
   double noise = 0.01;
   double budget_s = 1e9;
   double sample_cost_s = 0.001;
+  double warm_up_s = 0;  // that the first sample takes beside
   uint64_t seed = 1;
   MeasurePolicy policy;
   std::vector<int> sampled;  // how often each was
@@ -40,7 +41,7 @@ struct Field {
     made.admit = [](size_t) {};
     made.sample_us = [this](size_t i) {
       ++sampled[i];
-      clock_s += sample_cost_s;
+      clock_s += sample_cost_s + (clock_s == 0 ? warm_up_s : 0);
       return truth[i] * std::exp(noise * std::normal_distribution<double>()(random));
     };
     made.seconds_left = [this] { return budget_s - clock_s; };
@@ -272,6 +273,19 @@ TEST(Race, KeepsToItsBudget) {
 }
 
 // Fault: nothing at all is measured when the budget is gone at the start; the default has to have its time.
+// Fault: the time in which the first sample warms the device up is taken for the cost of every sample, and a race of half a second keeps the default.
+TEST(Race, AWarmUpIsNotTheCostOfASample) {
+  Field field;
+  field.budget_s = 0.5;
+  field.warm_up_s = 0.05;
+  field.add(config(1, 1), 10, true);
+  for (int splits = 2; splits < 32; ++splits) field.add(config(2, splits), splits == 7 ? 8 : 11);
+  RaceResult result = field.run();
+  ASSERT_TRUE(result.winner);
+  EXPECT_EQ(field.entrants[*result.winner].config.num_splits(), 7);
+  EXPECT_LE(field.clock_s, field.budget_s + 3 * field.policy.final_rounds * field.sample_cost_s);
+}
+
 TEST(Race, WithoutBudgetTheDefaultIsMeasured) {
   Field field;
   field.budget_s = 0;

@@ -50,6 +50,9 @@ constexpr Shape kShapes[] = {{2, 4, 32, 24}, {2, 4, 32, 16}, {2, 4, 32, 12}, {2,
 // A ring need not hold more than its CTA walks (1 x 1024 in clusters of 8: 3.5 us with 64 KiB, 4.0 with 128), and where CTAs come in many waves two of them fit a
 // multiprocessor (64 x 1024 in one pass: 62.7 us with 64 KiB, 65.3 with 128).
 constexpr int64_t kSmallRing = 64 * 1024;
+// But an even share's CTA has its multiprocessor to itself: with 64 KiB the next launch's CTAs stand beside it and load (1 x 1024: 6.6 us with 64 KiB, 5.0 with 128;
+// 64/8 heads of 64 dims, 8 x 8192: 51.7 and 35.0).
+constexpr int64_t kEvenShareRing = 128 * 1024;
 
 int64_t head_bytes(const AttentionSpec& spec, int64_t tokens) { return kv_bytes(spec, tokens) / spec.kv_heads; }
 
@@ -106,20 +109,21 @@ std::vector<int> sorted_splits(const AttentionSpec& spec, const Target& target) 
   return splits;
 }
 
-// Small parts meet in clusters; else all tiles are shared evenly by one CTA a multiprocessor. Where lengths differ, the even share it is: the batch has more
-// sequences than its bucket says (up to 8 times), so clusters would come in waves (8/1 heads, 64 sequences of 64 to 1024 tokens: 13.4 us).
+// Small parts meet in clusters; else all tiles are shared evenly by one CTA a multiprocessor, which holds for ragged batches and windows too. Where lengths
+// differ, the batch has about four times the sequences that its bucket says (at most 8 times), and clusters must not come in waves: 8 sequences of 64 to 1024
+// tokens, 32/8 heads: 12.4 in 256 CTAs, 8.7 as an even share; 28/4 heads: 8.0 in 128 CTAs, 9.4; 8/1 heads: 4.1 in 64, 10.9 in one pass.
 KernelConfig cuda_config(const AttentionSpec& spec, const Target& target, Bucket bucket, bool alike) {
   const int64_t row_tiles = (spec.rows() + kMaxRowsPerCta - 1) / kMaxRowsPerCta;
   const int64_t pairs = int64_t{bucket.batch()} * spec.kv_heads, ctas = pairs * row_tiles;
   for (const int splits : kClusterSplits) {
-    if (!alike || bucket.len() < kShortestCut) break;
+    if (bucket.len() < kShortestCut) break;
     const int64_t bytes = head_bytes(spec, bucket.len()) / splits;
-    if (ctas * splits > target.processors / (splits > kSmallCluster ? 2 : 1) || bytes > kBytesOfAClusterCta * (ctas <= 2 ? 2 : 1)) continue;
+    if (ctas * splits > target.processors / (!alike ? 4 : splits > kSmallCluster ? 2 : 1) || bytes > kBytesOfAClusterCta * (ctas <= 2 ? 2 : 1)) continue;
     if (const auto config = cuda_shape(spec, target, bucket, bytes, fixed_partition(splits, 2))) return *config;
   }
   for (const int quarters : {4, 2, 1}) {  // fewer CTAs where there are fewer tiles
     const int64_t bytes = head_bytes(spec, pairs * bucket.len()) * row_tiles * 4 / (int64_t{quarters} * target.processors);
-    if (const auto config = cuda_shape(spec, target, bucket, bytes, even_share(quarters))) return *config;
+    if (const auto config = cuda_shape(spec, target, bucket, std::max(bytes, kEvenShareRing), even_share(quarters))) return *config;
   }
   return required_shape(spec, target, bucket, one_pass());
 }

@@ -180,11 +180,12 @@ def headwise_section(others, floor):
     runs.append(current)
     rows = []
     for run in runs:
-        if not all(name in run for name in names):
+        if names[0] not in run:
             continue
-        ours, off, uniform, passes = (run[name] for name in names)
+        ours, off, uniform, passes = (run.get(name) for name in names)
+        beside = lambda row: f"{row['median_us']:.1f} ({row['median_us'] / ours['median_us']:.2f}×)" if row else "not measured"
         rows.append([str(ours["page"]), problem_text(ours["batch"], ours["len"], False), str(ours["window"]), f"{ours['kv_bytes'] / floor:.1f}", f"{ours['median_us']:.1f} ({percent(ours['rate'] / floor)})",
-                     f"{off['median_us']:.1f}", f"{uniform['median_us']:.1f} ({uniform['median_us'] / ours['median_us']:.2f}×)", f"{passes['median_us']:.1f} ({passes['median_us'] / ours['median_us']:.2f}×)"])
+                     f"{off['median_us']:.1f}" if off else "not measured", beside(uniform), beside(passes)])
     if not rows:
         return "Not measured yet."
     return table(["page", "batch × length", "window", "floor µs", "head-wise", "recycling off", "one table", "two passes"], rows)

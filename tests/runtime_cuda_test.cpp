@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "codegen/default_config.hpp"
@@ -137,10 +138,13 @@ TEST_F(Nvrtc, FlippedBytesNeverCrash) {
 TEST_F(Nvrtc, FactsAreThoseThatWereAskedFor) {
   const Target target = Target::by_name("sm_90a");
   for (const AttentionSpec& spec : {testing::decode_spec(8, 2, 64), testing::decode_spec(71, 1, 128, 7, DType::fp16), testing::decode_spec(16, 16, 256)}) {
-    for (const int variant : {1, 2}) {
-      for (const int warps : {1, 2, 4}) {
+    for (const auto& [variant, merge, quarters] : {std::tuple{1, 0, 0}, {2, 0, 0}, {2, 1, 0}, {2, 1, 4}, {2, 2, 0}}) {
+      for (const int warps : {1, 4}) {
         KernelConfig config = config_of(spec, target, variant);
         config.set("NUM_WARPS", warps);
+        config.set("MERGE", merge);
+        config.set("CTA_QUARTERS", quarters);
+        if (quarters > 0) config.set("NUM_SPLITS", 1);
         SCOPED_TRACE(canonical_json(spec) + config.canonical_json());
         const Binary binary = cuda::nvrtc().compile(generate(spec, config, target));
         const LaunchFacts facts = cuda::read_cubin(binary.data, "pt_decode");
@@ -155,13 +159,13 @@ TEST_F(Nvrtc, FactsAreThoseThatWereAskedFor) {
         EXPECT_EQ(facts.head_tiles, (spec.group_size() + 15) / 16);
         EXPECT_EQ(facts.kv_heads, spec.kv_heads);
         EXPECT_EQ(facts.q_heads, spec.q_heads);
-        EXPECT_EQ(facts.merge_threads > 0, variant == 2);
+        EXPECT_EQ(facts.merge_threads > 0, variant == 2 && merge == 0);
         EXPECT_EQ(facts.shared_bytes, ConfigSpace::builtin().derived("SHARED_BYTES", spec, config, target)) << "what the space prunes by is not what the kernel uses";
         EXPECT_GT(facts.registers, 16);
         EXPECT_LE(facts.registers, 255);
         auto kernels = cuda::kernels_of(binary.data);
         std::sort(kernels.begin(), kernels.end());
-        EXPECT_EQ(kernels, variant == 1 ? std::vector<std::string>{"pt_decode"} : (std::vector<std::string>{"pt_decode", "pt_merge"}));
+        EXPECT_EQ(kernels, merge != 0 || variant == 1 ? std::vector<std::string>{"pt_decode"} : (std::vector<std::string>{"pt_decode", "pt_merge"}));
       }
     }
   }

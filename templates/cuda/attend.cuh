@@ -18,8 +18,11 @@ constexpr int kLiveRows = min_of(kRows, kRowsPerCta);  // rows of a CTA that can
 
 // The query's fragments stay in registers unless they would not fit beside the accumulators; then they are read again for each unit.
 constexpr bool kQueryInRegisters = kColumnTiles * (kDimSteps * 2 + kOutTiles * 4) <= 128;
+// In a walk the next segment's query is fetched while the current one runs: read when it is needed, it would come back behind all that the copy engine has
+// asked for, 3 us later with a full ring.
+constexpr bool kQueryAhead = config::even_share && kProducer && kQueryInRegisters;
 constexpr int kQueryPitch = kDimSteps * 32 + 16;
-constexpr int kQueryBytes = kQueryInRegisters ? 0 : kRowsPerCta * kQueryPitch;
+constexpr int kQueryBytes = kQueryInRegisters && !kQueryAhead ? 0 : kRowsPerCta * kQueryPitch;
 
 // The rows of one (pair, row tile): which query token and head each is, and where it lies in q and out.
 struct RowMap {
@@ -58,6 +61,30 @@ struct Query {
         for (int half = 0; half < 2; ++half) {
           const int dim = k * 16 + half * 8 + lane % 4 * 2;
           fragment[k][n][half] = live && dim < spec::head_dim ? __ldcg(reinterpret_cast<const u32*>(q + dim)) : 0u;
+        }
+    }
+  }
+  // Starts to copy q of another row tile into the CTA's shared memory; its barriers are the caller's.
+  __device__ __forceinline__ static void fetch(const pt_decode_params& p, const RowMap& rows, unsigned char* memory, int thread) {
+    constexpr int kPieces = spec::head_dim / 8;
+    const u32 to = ptx::shared_address(memory);
+    for (int i = thread; i < rows.live * kPieces; i += kWorkers) {
+      const int r = i / kPieces, piece = i % kPieces;
+      ptx::copy16_async(to + r * kQueryPitch + piece * 16, static_cast<const unsigned short*>(p.q) + rows.q_base + rows.token(r) * p.q_stride_token + rows.head(r) * p.q_stride_head + piece * 8);
+    }
+    ptx::commit_copies();
+  }
+  // The fragments of what fetch() brought.
+  __device__ __forceinline__ void take(const RowMap& rows, const unsigned char* memory, int lane) {
+#pragma unroll
+    for (int n = 0; n < kColumnTiles; ++n) {
+      const int r = n * 8 + lane / 4;
+#pragma unroll
+      for (int k = 0; k < kDimSteps; ++k)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int dim = k * 16 + half * 8 + lane % 4 * 2;
+          fragment[k][n][half] = r < rows.live && dim < spec::head_dim ? *reinterpret_cast<const u32*>(memory + r * kQueryPitch + dim * 2) : 0u;
         }
     }
   }

@@ -50,8 +50,11 @@ struct Ending {
   const pt_decode_params& p;
   unsigned char* memory;
   int thread, warp, lane;
-  Partials parts;  // of the segment's result
-  int part;        // that the segment is
+  Partials parts;       // of the segment's result
+  int part;             // that the segment is
+  Segment first;        // even share: the walk's first segment, and the parts of its result,
+  Partials first_parts;
+  bool waits = false;   // where it is one that is not counted yet
 
   // What can be known before the segment's end is worked out at its beginning, while its data is on the way.
   __device__ __forceinline__ void open(const Segment& s, const RowMap& rows, const Shares& shares, int split) {
@@ -69,7 +72,7 @@ struct Ending {
     }
   }
 
-  __device__ __forceinline__ void run(const State& state, const Segment& s, const RowMap& rows) const {
+  __device__ __forceinline__ void run(const State& state, const Segment& s, const RowMap& rows, bool more) {
     const Meeting meeting(memory + kMeetAt);
     sync_workers();  // all have left the last meeting
     meeting.put(state, warp, lane);
@@ -82,7 +85,34 @@ struct Ending {
         const float4 o = meeting.take(i / kQuads, i % kQuads * 4, lse);
         put(s, rows, i / kQuads, i % kQuads * 4, o, lse);
       }
-      if (kSplit && config::merge == kMergeLast && parts.count > 1) settle(s, rows, 0, rows.live);
+      if constexpr (config::even_share) {
+        if (more && parts.count > 1) first = s, first_parts = parts, waits = true;
+      } else if (kSplit && config::merge == kMergeLast && parts.count > 1) {
+        settle(s, rows, 0, rows.live);
+      }
+    }
+  }
+
+  // Of a walk only the first segment and the last, `s`, can be parts of a result. Both are counted at its end, when nothing else is read from afar; walks of an
+  // even share end together, so nobody waits for that.
+  __device__ __forceinline__ void finish(const Segment& s, const RowMap& rows) const {
+    if (!waits && parts.count == 1) return;
+    RowMap first_rows = rows;
+    if (waits) first_rows.open(p, first);
+    int* last = reinterpret_cast<int*>(memory + kMeetAt);
+    sync_workers();  // the partial results are complete; the counters' release makes them visible to whoever arrives last
+    if (thread == 0) last[0] = parts.count > 1 && arrives_last(p.counters + pair_row(s, rows), parts.count);
+    if (thread == kWorkers - 1) last[1] = waits && arrives_last(p.counters + pair_row(first, first_rows), first_parts.count);
+    sync_workers();
+    bool merges = last[0], merges_first = last[1];
+    Segment of = s;
+    RowMap of_rows = rows;
+    Partials of_parts = parts;
+#pragma unroll 1
+    for (int turn = 0; turn < 2; ++turn) {
+      if (merges) merge_parts<kWorkers, kMergeBatch>(p, of, of_rows, 0, of_rows.live, of_parts, thread, memory + kMeetAt, [] { sync_workers(); });
+      of = first, of_rows = first_rows, of_parts = first_parts;
+      merges = merges_first;
     }
   }
 
@@ -291,6 +321,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
   int reading = kProducer ? warp : 0;
   u32 parity = 0;
   bool alone = false;  // the preceding kernel has finished
+  if constexpr (kQueryAhead) {
+    ptx::wait_for_previous_kernel();
+    alone = true;
+    rows.open(p, s);
+    Query::fetch(p, rows, shared + kQueryAt, thread);
+  }
 #pragma unroll 1
   for (;;) {
     if constexpr (kProducer) {
@@ -329,7 +365,19 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
       }
       rows.open(p, s);
       ending.open(s, rows, shares, split);
-      if constexpr (kQueryInRegisters) {
+      if constexpr (kQueryAhead) {
+        ptx::wait_copies<0>();
+        sync_workers();
+        query.take(rows, shared + kQueryAt, lane);
+        if (walk.left > 0) {
+          Segment next = s;
+          walk.step(next);
+          RowMap next_rows;
+          next_rows.open(p, next);
+          sync_workers();  // all have taken theirs
+          Query::fetch(p, next_rows, shared + kQueryAt, thread);
+        }
+      } else if constexpr (kQueryInRegisters) {
         query.load(p, rows, lane);
       } else {
         sync_workers();
@@ -361,9 +409,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
     }
     if (++tile < s.count) continue;
     tile = 0;
-    ending.run(state, s, rows);
+    ending.run(state, s, rows, walk.left > 0);
     if constexpr (!config::even_share) break;
     if (walk.left == 0) break;
     walk.next(p);
   }
+  if constexpr (config::even_share) ending.finish(s, rows);
 }

@@ -68,22 +68,22 @@ struct Walk {
     now.count = min(now.span.tiles - first, left);
     left -= now.count;
   }
+  // Moves `s` to the pair and row tile that follow in the line; whether their tiles may be others.
+  __device__ __forceinline__ bool step(Segment& s) const {
+    if (lanes > 1) {
+      ++s.sequence;
+      return true;
+    }
+    if (kRowTiles > 1 && ++s.row_tile < kRowTiles) return false;
+    s.row_tile = 0;
+    if (++s.head < spec::kv_heads) return kHeadsMayDiffer;
+    s.head = 0;
+    ++s.sequence;
+    return true;
+  }
   __device__ __forceinline__ void next(const pt_decode_params& p) {
     now.line += now.span.tiles;
-    bool moved = false;
-    if (lanes > 1) {
-      ++now.sequence;
-      moved = true;
-    } else if (kRowTiles == 1 || ++now.row_tile == kRowTiles) {
-      now.row_tile = 0;
-      moved = kHeadsMayDiffer;
-      if (++now.head == spec::kv_heads) {
-        now.head = 0;
-        ++now.sequence;
-        moved = true;
-      }
-    }
-    if (moved) now.span = span_of(p, now.sequence, now.head);
+    if (step(now)) now.span = span_of(p, now.sequence, now.head);
     enter(0);
   }
 };

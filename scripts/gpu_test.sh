@@ -18,7 +18,7 @@ if [[ -z $gpus ]]; then
   echo "no GPU: nvidia-smi lists none; check the driver and CUDA_VISIBLE_DEVICES" >&2
   exit 1
 fi
-export gpus
+export gpus jobs
 
 # Each process has another GPU first, and sees all: some tests want two.
 turn() { xargs --process-slot-var=slot -P "$jobs" "$@"; }
@@ -40,7 +40,7 @@ run_shard() {
 }
 run_fuzz() {
   local start=$SECONDS verdict log="$logs/attention_fuzz.log"
-  if ./attention_fuzz --count "$1" --seed "${FUZZ_SEED:-1}" --device "$PAGETUNE_TEST_DEVICE" --threads 4 >"$log" 2>&1; then verdict=ok; else verdict="FAILED ($?)"; fi
+  if ./attention_fuzz --count "$1" --seed "${FUZZ_SEED:-1}" --device "$PAGETUNE_TEST_DEVICE" --threads "$((jobs / 2 + 1))" >"$log" 2>&1; then verdict=ok; else verdict="FAILED ($?)"; fi
   echo "attention_fuzz: $verdict, $((SECONDS - start)) s; $(grep -h WRONG "$log" | head -3 | tr -s ' \n' ' ') $(tail -n 1 "$log")"
 }
 

@@ -2,13 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <mutex>
-#include <optional>
 
 #include "codegen/launch_plan.hpp"
 #include "pagetune/error.hpp"
 #include "runtime/cuda/driver.hpp"
 #include "runtime/cuda/nvrtc.hpp"
+#include "runtime/once_table.hpp"
 
 namespace pagetune::cuda {
 namespace {
@@ -22,7 +23,7 @@ Stream stream_of(void* stream) { return static_cast<Stream>(stream); }
 struct TensorMaps {
   TensorMap k, v;
 
-  TensorMaps(const LaunchFacts& facts, const pt_decode_params& p) {
+  void describe(const LaunchFacts& facts, const pt_decode_params& p) {
     encode(k, facts, p.k_cache, facts.head_dim_k, p.k_stride_page, p.k_stride_token, p.k_stride_head, p.num_pages);
     encode(v, facts, p.v_cache, facts.head_dim_v, p.v_stride_page, p.v_stride_token, p.v_stride_head, p.num_pages);
   }
@@ -39,6 +40,21 @@ struct TensorMaps {
     const unsigned box[kAxes] = {kPanel, static_cast<unsigned>(facts.box_tokens), static_cast<unsigned>(panels), 1, 1}, steps[kAxes] = {1, 1, 1, 1, 1};
     driver().check(driver().tensor_map(&map, facts.dtype == 0 ? kBfloat16 : kFloat16, kAxes, const_cast<void*>(cache), sizes, strides, box, steps, kNoInterleave, kSwizzle128, kPromoteTo128, kZeroFill),
                    "describing the KV cache to the copy engine");
+  }
+};
+
+// What of a launch the maps of a kernel depend on.
+struct CacheLayout {
+  const void *k_cache = nullptr, *v_cache = nullptr;
+  long long strides[6] = {};
+  int num_pages = 0;
+
+  CacheLayout() = default;
+  explicit CacheLayout(const pt_decode_params& p)
+      : k_cache(p.k_cache), v_cache(p.v_cache), strides{p.k_stride_page, p.k_stride_token, p.k_stride_head, p.v_stride_page, p.v_stride_token, p.v_stride_head}, num_pages(p.num_pages) {}
+  bool operator==(const CacheLayout&) const = default;
+  uint64_t hash() const {  // the layers of a model differ in their addresses, by multiples of large powers of two
+    return (reinterpret_cast<uintptr_t>(k_cache) ^ static_cast<uint64_t>(num_pages)) * 0x9e3779b97f4a7c15u >> 32;
   }
 };
 
@@ -85,8 +101,11 @@ class CudaModule final : public Module {
       throw Error(ErrorCode::invalid_argument, fmt::format("num_splits is {}: a kernel that merges in clusters takes an even number, for clusters of 2, 4, 8 or 16 CTAs", splits));
     const bool overlap = (params.flags & PT_LAUNCH_OVERLAP) != 0 && overlaps_;
     void* arguments[] = {const_cast<pt_decode_params*>(&params), nullptr};
-    std::optional<TensorMaps> maps;
-    if (facts_.box_tokens > 0) arguments[1] = &maps.emplace(facts_, params);
+    TensorMaps spare;
+    if (facts_.box_tokens > 0) {
+      const CacheLayout layout(params);
+      arguments[1] = const_cast<TensorMaps*>(&maps_.find_or_make(layout, layout.hash(), spare, [&](TensorMaps& maps) { maps.describe(facts_, params); }));
+    }
     enqueue(decode_, facts_.even_share ? static_cast<unsigned>(params.num_ctas) : row_tiles * splits, facts_.threads, facts_.shared_bytes, overlap, facts_.cluster ? static_cast<unsigned>(cluster_of(params.num_splits)) : 1,
             arguments, stream);
     // The merge always overlaps its own main kernel: it reads nothing before that has finished.
@@ -116,6 +135,7 @@ class CudaModule final : public Module {
   bool overlaps_;  // the device has programmatic dependent launch
   ModuleHandle module_ = nullptr;
   Function decode_ = nullptr, merge_ = nullptr;
+  mutable OnceTable<CacheLayout, TensorMaps, 128> maps_;  // a K and V cache for each layer
 };
 
 class CudaRecording final : public Device::Recording {

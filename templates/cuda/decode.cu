@@ -221,6 +221,7 @@ __device__ __forceinline__ void produce(const pt_decode_params& p, const pt_tens
     const u32 present = loader.present();
     ptx::barrier_wait(barriers + kStages * 8 + stage * 8, parity);
     if (lane == 0) present_of[stage] = present;
+    __syncwarp();  // the lane that is elected arrives at the barrier for this one too
     loader.copy_boxes(walk.now, present, stages + stage * kStageBytes, barriers + stage * 8, maps);
     stage += kProducers;
     if (stage >= kStages) {

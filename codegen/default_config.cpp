@@ -28,6 +28,7 @@ constexpr int64_t kBytesOfAClusterCta = 512 * 1024;  // at most; with one or two
 // Clusters of 4 and more take half of the device, lest some wait for a second wave: 28/4 heads, 8 x 1024: 10.0 in clusters of 4 on 128 multiprocessors, 8.3 with
 // two parts on 64.
 constexpr int kSmallCluster = 2;
+constexpr int kLeastPart = 64;     // tokens: the smallest tile of kShapes' rings
 constexpr int kShortestCut = 512;  // tokens; at 200 an even share, which leaves two tiles whole, takes 3.1, a cluster of 2 3.5
 
 const std::vector<int>& allowed(const Family& family, const std::string& name) { return family.tuning_params.at(name); }
@@ -58,18 +59,23 @@ int64_t head_bytes(const AttentionSpec& spec, int64_t tokens) { return kv_bytes(
 
 // The first shape that the space admits with a schedule in a bucket, its ring within `bytes`, small, or the smallest; none if there is no such.
 std::optional<KernelConfig> cuda_shape(const AttentionSpec& spec, const Target& target, std::optional<Bucket> bucket, int64_t bytes, KernelConfig schedule) {
-  std::optional<KernelConfig> too_large;
-  for (const Shape& shape : kShapes) {
-    if (shape.loader != 2 && too_large) break;
+  const auto admitted = [&](const Shape& shape) {
     schedule.set("LOADER", shape.loader);
     schedule.set("NUM_WARPS", shape.warps);
     schedule.set("TILE_KV", shape.tile);
     schedule.set("NUM_STAGES", shape.stages);
-    if (!ConfigSpace::builtin().refusal(spec, schedule, target, bucket).empty()) continue;
-    if (shape.loader != 2 || head_bytes(spec, int64_t{shape.stages} * shape.tile) <= std::max(bytes, kSmallRing)) return schedule;
-    too_large = schedule;
-  }
-  return too_large;
+    return ConfigSpace::builtin().admits(spec, schedule, target, bucket);
+  };
+  const auto ring = [&](const Shape& shape) { return head_bytes(spec, int64_t{shape.stages} * shape.tile); };
+  const auto rings_end = std::find_if(std::begin(kShapes), std::end(kShapes), [](const Shape& shape) { return shape.loader != 2; });
+  const int64_t limit = std::max(bytes, kSmallRing);
+  for (auto shape = std::begin(kShapes); shape != rings_end; ++shape)
+    if (ring(*shape) <= std::min<int64_t>(limit, target.shared_per_block) && admitted(*shape)) return schedule;
+  for (auto shape = rings_end; shape != std::begin(kShapes);)
+    if (--shape; ring(*shape) > limit && ring(*shape) <= target.shared_per_block && admitted(*shape)) return schedule;
+  for (auto shape = rings_end; shape != std::end(kShapes); ++shape)
+    if (admitted(*shape)) return schedule;
+  return std::nullopt;
 }
 
 // The same with a schedule that every spec has: in the bucket, or, where it has no candidates, whatever runs at all.
@@ -116,7 +122,7 @@ KernelConfig cuda_config(const AttentionSpec& spec, const Target& target, Bucket
   const int64_t row_tiles = (spec.rows() + kMaxRowsPerCta - 1) / kMaxRowsPerCta;
   const int64_t pairs = int64_t{bucket.batch()} * spec.kv_heads, ctas = pairs * row_tiles;
   for (const int splits : kClusterSplits) {
-    if (bucket.len() < kShortestCut) break;
+    if (bucket.len() < std::max(kShortestCut, splits * kLeastPart)) continue;
     const int64_t bytes = head_bytes(spec, bucket.len()) / splits;
     if (ctas * splits > target.processors / (!alike ? 4 : splits > kSmallCluster ? 2 : 1) || bytes > kBytesOfAClusterCta * (ctas <= 2 ? 2 : 1)) continue;
     if (const auto config = cuda_shape(spec, target, bucket, bytes, fixed_partition(splits, 2))) return *config;
@@ -136,7 +142,7 @@ KernelConfig cpu_config(const AttentionSpec& spec, const Target& target, Bucket 
     if (count < 2) continue;
     if (best.num_splits() * pieces >= slots) break;
     const KernelConfig config = with_splits(best, count);
-    if (ConfigSpace::builtin().refusal(spec, config, target, bucket).empty()) best = config;
+    if (ConfigSpace::builtin().admits(spec, config, target, bucket)) best = config;
   }
   return best;
 }

@@ -176,6 +176,22 @@ std::string ConfigSpace::refusal(const AttentionSpec& spec, Backend backend) con
                      fmt::join(allowed, ", "));
 }
 
+bool ConfigSpace::admits(const AttentionSpec& spec, const KernelConfig& config, const Target& target, std::optional<Bucket> bucket) const {
+  const size_t index = index_of(spec.kind, target.backend);
+  const Family& family = families_[index];
+  if (config.values().size() != family.tuning_params.size()) return false;
+  if (spec.batch_invariant) bucket.reset();
+  const FamilyRules& rules = *rules_[index];
+  std::vector<int64_t> values = rules.values(spec, target, bucket);
+  size_t slot = 0;
+  for (const auto& [name, allowed] : family.tuning_params) {
+    auto found = config.values().find(name);
+    if (found == config.values().end() || std::find(allowed.begin(), allowed.end(), found->second) == allowed.end()) return false;
+    values[slot++] = found->second;
+  }
+  return std::all_of(rules.rules().begin(), rules.rules().end(), [&](const FamilyRules::Rule& rule) { return (rule.asks_bucket && !bucket) || rule.expression.evaluate(values) != 0; });
+}
+
 std::string ConfigSpace::refusal(const AttentionSpec& spec, const KernelConfig& config, const Target& target,
                                  std::optional<Bucket> bucket) const {
   const size_t index = index_of(spec.kind, target.backend);

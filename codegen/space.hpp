@@ -76,6 +76,8 @@ class ConfigSpace {
   std::string refusal(const AttentionSpec&, Backend) const;
   // Why the config is not a candidate; empty if it is one. The spec must be inside the domains.
   std::string refusal(const AttentionSpec&, const KernelConfig&, const Target&, std::optional<Bucket> = {}) const;
+  // Whether refusal() is empty, without the work of putting the reason into words.
+  bool admits(const AttentionSpec&, const KernelConfig&, const Target&, std::optional<Bucket> = {}) const;
   // The value of one of the family's derived quantities. Error internal if it has none of that name or if it speaks of BATCH or LEN.
   int64_t derived(const std::string& name, const AttentionSpec&, const KernelConfig&, const Target&) const;
 

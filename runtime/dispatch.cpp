@@ -56,7 +56,8 @@ DispatchTable::DispatchTable(const AttentionSpec& spec, const Target& target, co
     alike.index = index_of(answer);
     alike.source = nearest < 0 ? Source::analytic_default : distance == 0 ? Source::tuned : Source::nearest;
     differing = alike;
-    if (target.backend == Backend::cuda && !answer.even_share()) {
+    const bool last_resort = nearest < 0 && answer.variant() == 1;  // the default's one pass: there is nothing else
+    if (target.backend == Backend::cuda && !answer.even_share() && !last_resort) {
       differing.index = index_of(default_config(spec, target, {bucket, false}));
       differing.source = Source::analytic_default;
     }

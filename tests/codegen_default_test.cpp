@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "codegen/launch_plan.hpp"
 #include "codegen/space.hpp"
@@ -109,6 +110,29 @@ TEST(DefaultConfig, ShortContextsOfSmallBatchesMeetInClusters) {
   }
   // A single tile is not worth a merge.
   EXPECT_EQ(default_config(spec, Target::by_name("sm_89"), Bucket{0, 4}).variant(), 1);
+}
+
+// Catches a default for batches whose lengths differ that comes in waves: such a batch has several times the sequences that its bucket says.
+TEST(DefaultConfig, ClustersOfRaggedBatchesLeaveRoom) {
+  const Target target = Target::by_name("sm_90a");
+  int clusters = 0, shares = 0;
+  for (const auto& [q_heads, kv_heads, dim] : {std::tuple{32, 8, 128}, {8, 1, 128}, {28, 4, 128}, {64, 8, 64}, {8, 4, 256}}) {
+    const AttentionSpec spec = decode_spec(q_heads, kv_heads, dim);
+    for (int b = 0; b < Bucket::kBatchCells; ++b) {
+      for (int l = 0; l < Bucket::kLenCells; ++l) {
+        const Bucket bucket{b, Bucket::kMinLenLog2 + l};
+        const KernelConfig config = default_config(spec, target, {bucket, false});
+        ASSERT_EQ(ConfigSpace::builtin().refusal(spec, config, target, bucket), "") << bucket.text();
+        if (config.at("MERGE") == 2) {
+          ASSERT_LE(4 * ctas_of(config, spec, target, bucket), target.processors) << bucket.text() << " " << config.canonical_json();
+          ++clusters;
+        }
+        shares += config.even_share() ? 1 : 0;
+      }
+    }
+  }
+  EXPECT_GT(clusters, 10);
+  EXPECT_GT(shares, 300);
 }
 
 // Catches a group whose row tiles are not counted as CTAs: 32 query heads to a KV head are two.

@@ -139,7 +139,7 @@ TEST_F(Nvrtc, FactsAreThoseThatWereAskedFor) {
   const Target target = Target::by_name("sm_90a");
   for (const AttentionSpec& spec : {testing::decode_spec(8, 2, 64), testing::decode_spec(71, 1, 128, 7, DType::fp16), testing::decode_spec(16, 16, 256)}) {
     for (const auto& [variant, merge, quarters] : {std::tuple{1, 0, 0}, {2, 0, 0}, {2, 1, 0}, {2, 1, 4}, {2, 2, 0}}) {
-      for (const int warps : {1, 4}) {
+      for (const int warps : {1, 2, 4}) {
         KernelConfig config = config_of(spec, target, variant);
         config.set("NUM_WARPS", warps);
         config.set("MERGE", merge);

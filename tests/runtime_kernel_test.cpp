@@ -235,6 +235,7 @@ TEST_F(RuntimeKernel, AStoredWinnerIsRunAndCounted) {
   EXPECT_EQ(verdict(*kernel, {400, 390, 380}), "");
   EXPECT_EQ(stats().selected_tuned - before.selected_tuned, 1u);
   EXPECT_EQ(stats().selected_nearest - before.selected_nearest, 1u);
+  EXPECT_EQ(verdict(*kernel, {400, 300, 1}), "");
   EXPECT_NE(kernel->digest(), get_kernel(spec, {.device = test_device_id(), .cache_dir = ":memory:"})->digest());
 }
 

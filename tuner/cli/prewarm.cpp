@@ -5,9 +5,9 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "codegen/default_config.hpp"
 #include "pagetune/error.hpp"
 #include "runtime/build.hpp"
+#include "runtime/dispatch.hpp"
 #include "tuner/cli/exit_code.hpp"
 #include "tuner/cli/verbs.hpp"
 #include "tuner/cli/workset.hpp"
@@ -41,12 +41,11 @@ Warmed prewarm(const Workset& set, Store& store) {
     std::vector<Winner> winners = store.winners(set.device->environment().key(), spec_key(spec));
     for (const Winner& winner : winners) shapes.emplace(shape_of(winner.config), winner.config);
     warmed.winners += winners.size();
+    const DispatchTable table(spec, target, winners);
     for (const Work& work : set.list.works) {
-      bool won = std::any_of(winners.begin(), winners.end(), [&](const Winner& w) { return w.bucket == work.bucket; });
       if (work.spec != spec) continue;
-      for (const bool alike : {true, false}) {  // no winner but an even share answers where lengths differ
-        if (alike && won) continue;
-        KernelConfig config = default_config(spec, target, {work.bucket, alike});
+      for (const bool alike : {true, false}) {
+        const KernelConfig& config = table.configs()[table.at({work.bucket, alike}).index];
         shapes.emplace(shape_of(config), config);
       }
     }

@@ -1,10 +1,10 @@
 #include "codegen/default_config.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "codegen/space.hpp"
@@ -55,43 +55,14 @@ constexpr int64_t kSmallRing = 64 * 1024;
 // 64/8 heads of 64 dims, 8 x 8192: 51.7 and 35.0).
 constexpr int64_t kEvenShareRing = 128 * 1024;
 
+void set_shape(KernelConfig& config, const Shape& shape) {
+  config.set("LOADER", shape.loader);
+  config.set("NUM_WARPS", shape.warps);
+  config.set("TILE_KV", shape.tile);
+  config.set("NUM_STAGES", shape.stages);
+}
+
 int64_t head_bytes(const AttentionSpec& spec, int64_t tokens) { return kv_bytes(spec, tokens) / spec.kv_heads; }
-
-// The first shape that the space admits with a schedule in a bucket, its ring within `bytes`, small, or the smallest; none if there is no such.
-std::optional<KernelConfig> cuda_shape(const AttentionSpec& spec, const Target& target, std::optional<Bucket> bucket, int64_t bytes, KernelConfig schedule) {
-  const auto admitted = [&](const Shape& shape) {
-    schedule.set("LOADER", shape.loader);
-    schedule.set("NUM_WARPS", shape.warps);
-    schedule.set("TILE_KV", shape.tile);
-    schedule.set("NUM_STAGES", shape.stages);
-    return ConfigSpace::builtin().admits(spec, schedule, target, bucket);
-  };
-  const auto ring = [&](const Shape& shape) { return head_bytes(spec, int64_t{shape.stages} * shape.tile); };
-  const auto rings_end = std::find_if(std::begin(kShapes), std::end(kShapes), [](const Shape& shape) { return shape.loader != 2; });
-  const int64_t limit = std::max(bytes, kSmallRing);
-  for (auto shape = std::begin(kShapes); shape != rings_end; ++shape)
-    if (ring(*shape) <= std::min<int64_t>(limit, target.shared_per_block) && admitted(*shape)) return schedule;
-  for (auto shape = rings_end; shape != std::begin(kShapes);)
-    if (--shape; ring(*shape) > limit && ring(*shape) <= target.shared_per_block && admitted(*shape)) return schedule;
-  for (auto shape = rings_end; shape != std::end(kShapes); ++shape)
-    if (admitted(*shape)) return schedule;
-  return std::nullopt;
-}
-
-// The same with a schedule that every spec has: in the bucket, or, where it has no candidates, whatever runs at all.
-KernelConfig required_shape(const AttentionSpec& spec, const Target& target, std::optional<Bucket> bucket, const KernelConfig& schedule) {
-  for (const std::optional<Bucket>& where : {bucket, std::optional<Bucket>()}) {
-    if (const auto config = cuda_shape(spec, target, where, kSmallRing, schedule)) return *config;
-  }
-  KernelConfig smallest = schedule;
-  const Shape& last = std::end(kShapes)[-1];
-  for (const auto& [name, value] : {std::pair("LOADER", last.loader), {"NUM_WARPS", last.warps}, {"TILE_KV", last.tile}, {"NUM_STAGES", last.stages}}) smallest.set(name, value);
-  throw Error(ErrorCode::unsupported, ConfigSpace::builtin().refusal(spec, smallest, target));
-}
-
-KernelConfig one_pass() { return KernelConfig({{"VARIANT", 1}, {"NUM_SPLITS", 1}, {"CTA_QUARTERS", 0}, {"MERGE", 0}}); }
-KernelConfig fixed_partition(int splits, int merge) { return KernelConfig({{"VARIANT", 2}, {"NUM_SPLITS", splits}, {"CTA_QUARTERS", 0}, {"MERGE", merge}}); }
-KernelConfig even_share(int quarters) { return KernelConfig({{"VARIANT", 2}, {"NUM_SPLITS", 1}, {"CTA_QUARTERS", quarters}, {"MERGE", 1}}); }
 
 KernelConfig cpu_shape(const AttentionSpec& spec, const Target& target) {
   const Family& family = ConfigSpace::builtin().family(spec.kind, target.backend);
@@ -115,52 +86,108 @@ std::vector<int> sorted_splits(const AttentionSpec& spec, const Target& target) 
   return splits;
 }
 
-// Small parts meet in clusters; else all tiles are shared evenly by one CTA a multiprocessor, which holds for ragged batches and windows too. Where lengths
-// differ, the batch has about four times the sequences that its bucket says (at most 8 times), and clusters must not come in waves: 8 sequences of 64 to 1024
-// tokens, 32/8 heads: 12.4 in 256 CTAs, 8.7 as an even share; 28/4 heads: 8.0 in 128 CTAs, 9.4; 8/1 heads: 4.1 in 64, 10.9 in one pass.
-KernelConfig cuda_config(const AttentionSpec& spec, const Target& target, Bucket bucket, bool alike) {
-  const int64_t row_tiles = (spec.rows() + kMaxRowsPerCta - 1) / kMaxRowsPerCta;
-  const int64_t pairs = int64_t{bucket.batch()} * spec.kv_heads, ctas = pairs * row_tiles;
-  for (const int splits : kClusterSplits) {
-    if (bucket.len() < std::max(kShortestCut, splits * kLeastPart)) continue;
-    const int64_t bytes = head_bytes(spec, bucket.len()) / splits;
-    if (ctas * splits > target.processors / (!alike ? 4 : splits > kSmallCluster ? 2 : 1) || bytes > kBytesOfAClusterCta * (ctas <= 2 ? 2 : 1)) continue;
-    if (const auto config = cuda_shape(spec, target, bucket, bytes, fixed_partition(splits, 2))) return *config;
-  }
-  for (const int quarters : {4, 2, 1}) {  // fewer CTAs where there are fewer tiles
-    const int64_t bytes = head_bytes(spec, pairs * bucket.len()) * row_tiles * 4 / (int64_t{quarters} * target.processors);
-    if (const auto config = cuda_shape(spec, target, bucket, std::max(bytes, kEvenShareRing), even_share(quarters))) return *config;
-  }
-  return required_shape(spec, target, bucket, one_pass());
-}
-
-// Two pieces for each thread, so that one slow thread does not hold up the whole call.
-KernelConfig cpu_config(const AttentionSpec& spec, const Target& target, Bucket bucket) {
-  const int64_t pieces = int64_t{bucket.batch()} * spec.kv_heads, slots = int64_t{2} * target.processors;
-  KernelConfig best = cpu_shape(spec, target);
-  for (int count : sorted_splits(spec, target)) {
-    if (count < 2) continue;
-    if (best.num_splits() * pieces >= slots) break;
-    const KernelConfig config = with_splits(best, count);
-    if (ConfigSpace::builtin().admits(spec, config, target, bucket)) best = config;
-  }
-  return best;
+AttentionSpec supported(const AttentionSpec& spec, const Target& target) {
+  require_support(spec, target);
+  return spec;
 }
 
 }  // namespace
 
-KernelConfig default_shape(const AttentionSpec& spec, const Target& target) {
-  require_support(spec, target);
-  return target.backend == Backend::cuda ? required_shape(spec, target, kLargeBatch, one_pass()) : cpu_shape(spec, target);
+KernelConfig DefaultConfigs::Schedule::config() const {
+  return KernelConfig({{"VARIANT", variant}, {"NUM_SPLITS", num_splits}, {"CTA_QUARTERS", cta_quarters}, {"MERGE", merge}});
 }
 
-KernelConfig default_config(const AttentionSpec& spec, const Target& target, const CallShape& call) {
-  require_support(spec, target);
-  const Bucket bucket = call.bucket;
-  const bool cuda = target.backend == Backend::cuda;
-  if (spec.batch_invariant)
-    return cuda ? required_shape(spec, target, std::nullopt, fixed_partition(kBatchInvariantSplits, 1)) : with_splits(cpu_shape(spec, target), kBatchInvariantSplits);
-  return cuda ? cuda_config(spec, target, bucket, call.alike) : cpu_config(spec, target, bucket);
+DefaultConfigs::DefaultConfigs(const AttentionSpec& spec, const Target& target)
+    : spec_(supported(spec, target)), target_(target), admission_(ConfigSpace::builtin(), spec, target) {
+  if (target.backend == Backend::cuda) return;
+  for (const int count : sorted_splits(spec, target)) {
+    if (count < 2) continue;
+    KernelConfig config = with_splits(cpu_shape(spec, target), count);
+    if (auto values = admission_.without_bucket(config)) splits_.push_back({std::move(config), std::move(*values)});
+  }
 }
+
+DefaultConfigs::Shapes& DefaultConfigs::shapes(const Schedule& schedule) {
+  const auto [entry, is_new] = shapes_.try_emplace(schedule);
+  Shapes& shapes = entry->second;
+  if (!is_new) return shapes;
+  KernelConfig config = schedule.config();
+  for (const Shape& shape : kShapes) {
+    const int64_t ring_bytes = head_bytes(spec_, int64_t{shape.stages} * shape.tile);
+    const bool ring = shape.loader == 2;
+    if (ring && ring_bytes > target_.shared_per_block) continue;
+    set_shape(config, shape);
+    if (auto values = admission_.without_bucket(config)) (ring ? shapes.rings : shapes.others).push_back({config, std::move(*values), ring_bytes});
+  }
+  return shapes;
+}
+
+// The first shape that the space admits with a schedule in a bucket, its ring within `bytes`, small, or the smallest; null if there is no such.
+const KernelConfig* DefaultConfigs::cuda_shape(std::optional<Bucket> bucket, int64_t bytes, const Schedule& schedule) {
+  const auto admitted = [&](Candidate& candidate) { return !bucket || admission_.in_bucket(candidate.values, *bucket); };
+  const int64_t limit = std::max(bytes, kSmallRing);
+  auto& [rings, others] = shapes(schedule);
+  for (Candidate& candidate : rings)
+    if (candidate.ring_bytes <= limit && admitted(candidate)) return &candidate.config;
+  for (auto candidate = rings.rbegin(); candidate != rings.rend(); ++candidate)
+    if (candidate->ring_bytes > limit && admitted(*candidate)) return &candidate->config;
+  for (Candidate& candidate : others)
+    if (admitted(candidate)) return &candidate.config;
+  return nullptr;
+}
+
+// The same with a schedule that every spec has: in the bucket, or, where it has no candidates, whatever runs at all.
+const KernelConfig& DefaultConfigs::required_shape(std::optional<Bucket> bucket, const Schedule& schedule) {
+  for (const std::optional<Bucket>& where : {bucket, std::optional<Bucket>()}) {
+    if (const KernelConfig* config = cuda_shape(where, kSmallRing, schedule)) return *config;
+  }
+  KernelConfig smallest = schedule.config();
+  set_shape(smallest, std::end(kShapes)[-1]);
+  throw Error(ErrorCode::unsupported, ConfigSpace::builtin().refusal(spec_, smallest, target_));
+}
+
+// Small parts meet in clusters; else all tiles are shared evenly by one CTA a multiprocessor, which holds for ragged batches and windows too. Where lengths
+// differ, the batch has about four times the sequences that its bucket says (at most 8 times), and clusters must not come in waves: 8 sequences of 64 to 1024
+// tokens, 32/8 heads: 12.4 in 256 CTAs, 8.7 as an even share; 28/4 heads: 8.0 in 128 CTAs, 9.4; 8/1 heads: 4.1 in 64, 10.9 in one pass.
+const KernelConfig& DefaultConfigs::cuda_config(const CallShape& call) {
+  const Bucket bucket = call.bucket;
+  const int64_t row_tiles = (spec_.rows() + kMaxRowsPerCta - 1) / kMaxRowsPerCta;
+  const int64_t pairs = int64_t{bucket.batch()} * spec_.kv_heads, ctas = pairs * row_tiles;
+  for (const int splits : kClusterSplits) {
+    if (bucket.len() < std::max(kShortestCut, splits * kLeastPart)) continue;
+    const int64_t bytes = head_bytes(spec_, bucket.len()) / splits;
+    if (ctas * splits > target_.processors / (!call.alike ? 4 : splits > kSmallCluster ? 2 : 1) || bytes > kBytesOfAClusterCta * (ctas <= 2 ? 2 : 1)) continue;
+    if (const KernelConfig* config = cuda_shape(bucket, bytes, fixed_partition(splits, 2))) return *config;
+  }
+  for (const int quarters : {4, 2, 1}) {  // fewer CTAs where there are fewer tiles
+    const int64_t bytes = head_bytes(spec_, pairs * bucket.len()) * row_tiles * 4 / (int64_t{quarters} * target_.processors);
+    if (const KernelConfig* config = cuda_shape(bucket, std::max(bytes, kEvenShareRing), even_share(quarters))) return *config;
+  }
+  return required_shape(bucket, one_pass());
+}
+
+// Two pieces for each thread, so that one slow thread does not hold up the whole call.
+KernelConfig DefaultConfigs::cpu_config(Bucket bucket) {
+  const int64_t pieces = int64_t{bucket.batch()} * spec_.kv_heads, slots = int64_t{2} * target_.processors;
+  KernelConfig best = cpu_shape(spec_, target_);
+  for (Candidate& candidate : splits_) {
+    if (best.num_splits() * pieces >= slots) break;
+    if (admission_.in_bucket(candidate.values, bucket)) best = candidate.config;
+  }
+  return best;
+}
+
+KernelConfig DefaultConfigs::shape() { return target_.backend == Backend::cuda ? required_shape(kLargeBatch, one_pass()) : cpu_shape(spec_, target_); }
+
+KernelConfig DefaultConfigs::at(const CallShape& call) {
+  const bool cuda = target_.backend == Backend::cuda;
+  if (spec_.batch_invariant)
+    return cuda ? required_shape(std::nullopt, fixed_partition(kBatchInvariantSplits, 1)) : with_splits(cpu_shape(spec_, target_), kBatchInvariantSplits);
+  return cuda ? cuda_config(call) : cpu_config(call.bucket);
+}
+
+KernelConfig default_shape(const AttentionSpec& spec, const Target& target) { return DefaultConfigs(spec, target).shape(); }
+
+KernelConfig default_config(const AttentionSpec& spec, const Target& target, const CallShape& call) { return DefaultConfigs(spec, target).at(call); }
 
 }  // namespace pagetune

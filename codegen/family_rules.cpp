@@ -82,11 +82,17 @@ std::vector<int64_t> FamilyRules::values(const AttentionSpec& spec, const Target
       target.compute_capability,
       spec.rows(),
       spec.head_dim_v,
-      bucket ? bucket->batch() : 0,
-      bucket ? bucket->len() : 0,
+      0,  // BATCH
+      0,  // LEN
   };
   values.insert(values.end(), std::begin(facts), std::end(facts));
+  if (bucket) set_bucket(values, *bucket);
   return values;
+}
+
+void FamilyRules::set_bucket(std::vector<int64_t>& values, Bucket bucket) {
+  values.end()[-2] = bucket.batch();
+  values.end()[-1] = bucket.len();
 }
 
 const Expression* FamilyRules::derived(const std::string& name) const {

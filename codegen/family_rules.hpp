@@ -29,6 +29,8 @@ class FamilyRules {
   // Slots 0 … n-1 are the tuning parameters in the family's order (left 0 here); then the dispatch values, then facts of the target and
   // the bucket.
   std::vector<int64_t> values(const AttentionSpec&, const Target&, std::optional<Bucket>) const;
+  // Puts another bucket into what values() gave.
+  static void set_bucket(std::vector<int64_t>& values, Bucket);
 
   // In the order of the file.
   const std::vector<Rule>& rules() const { return rules_; }

@@ -176,22 +176,6 @@ std::string ConfigSpace::refusal(const AttentionSpec& spec, Backend backend) con
                      fmt::join(allowed, ", "));
 }
 
-bool ConfigSpace::admits(const AttentionSpec& spec, const KernelConfig& config, const Target& target, std::optional<Bucket> bucket) const {
-  const size_t index = index_of(spec.kind, target.backend);
-  const Family& family = families_[index];
-  if (config.values().size() != family.tuning_params.size()) return false;
-  if (spec.batch_invariant) bucket.reset();
-  const FamilyRules& rules = *rules_[index];
-  std::vector<int64_t> values = rules.values(spec, target, bucket);
-  size_t slot = 0;
-  for (const auto& [name, allowed] : family.tuning_params) {
-    auto found = config.values().find(name);
-    if (found == config.values().end() || std::find(allowed.begin(), allowed.end(), found->second) == allowed.end()) return false;
-    values[slot++] = found->second;
-  }
-  return std::all_of(rules.rules().begin(), rules.rules().end(), [&](const FamilyRules::Rule& rule) { return (rule.asks_bucket && !bucket) || rule.expression.evaluate(values) != 0; });
-}
-
 std::string ConfigSpace::refusal(const AttentionSpec& spec, const KernelConfig& config, const Target& target,
                                  std::optional<Bucket> bucket) const {
   const size_t index = index_of(spec.kind, target.backend);
@@ -233,6 +217,36 @@ int64_t ConfigSpace::derived(const std::string& name, const AttentionSpec& spec,
   size_t slot = 0;
   for (const auto& [param, allowed] : families_[index].tuning_params) values[slot++] = config.at(param);
   return expression->evaluate(values);
+}
+
+Admission::Admission(const ConfigSpace& space, const AttentionSpec& spec, const Target& target)
+    : family_(space.family(spec.kind, target.backend)),
+      rules_(*space.rules_[space.index_of(spec.kind, target.backend)]),
+      batch_invariant_(spec.batch_invariant),
+      values_(rules_.values(spec, target, std::nullopt)) {}
+
+bool Admission::hold(const Values& values, bool that_ask_bucket) const {
+  return std::all_of(rules_.rules().begin(), rules_.rules().end(),
+                     [&](const FamilyRules::Rule& rule) { return rule.asks_bucket != that_ask_bucket || rule.expression.evaluate(values) != 0; });
+}
+
+std::optional<Admission::Values> Admission::without_bucket(const KernelConfig& config) const {
+  if (config.values().size() != family_.tuning_params.size()) return std::nullopt;
+  Values values = values_;
+  auto given = config.values().begin();  // both maps are in the order of the names
+  size_t slot = 0;
+  for (const auto& [name, allowed] : family_.tuning_params) {
+    if (given->first != name || std::find(allowed.begin(), allowed.end(), given->second) == allowed.end()) return std::nullopt;
+    values[slot++] = given++->second;
+  }
+  if (!hold(values, false)) return std::nullopt;
+  return values;
+}
+
+bool Admission::in_bucket(Values& values, Bucket bucket) const {
+  if (batch_invariant_) return true;
+  FamilyRules::set_bucket(values, bucket);
+  return hold(values, true);
 }
 
 std::map<std::string, int> dispatch_values(const AttentionSpec& spec) {

@@ -76,8 +76,6 @@ class ConfigSpace {
   std::string refusal(const AttentionSpec&, Backend) const;
   // Why the config is not a candidate; empty if it is one. The spec must be inside the domains.
   std::string refusal(const AttentionSpec&, const KernelConfig&, const Target&, std::optional<Bucket> = {}) const;
-  // Whether refusal() is empty, without the work of putting the reason into words.
-  bool admits(const AttentionSpec&, const KernelConfig&, const Target&, std::optional<Bucket> = {}) const;
   // The value of one of the family's derived quantities. Error internal if it has none of that name or if it speaks of BATCH or LEN.
   int64_t derived(const std::string& name, const AttentionSpec&, const KernelConfig&, const Target&) const;
 
@@ -85,8 +83,33 @@ class ConfigSpace {
   size_t index_of(Kind, Backend) const;
   Candidates enumerate(const AttentionSpec&, const Target&, std::optional<Bucket>) const;
 
+  friend class Admission;
   std::vector<Family> families_;
   std::vector<std::shared_ptr<const FamilyRules>> rules_;  // of the family at the same index
+};
+
+// One spec on one target, asked about many configs and buckets: whether ConfigSpace::refusal() is empty, without the work of putting the reason
+// into words. What no config changes is prepared once; what no bucket changes need be asked only once for each config.
+class Admission {
+ public:
+  // All that conditions read of the spec, the target, a config and a bucket.
+  using Values = std::vector<int64_t>;
+
+  // Error unsupported if there is no family. The space must outlive it.
+  Admission(const ConfigSpace&, const AttentionSpec&, const Target&);
+
+  // The config's values if it is admitted as long as no bucket is given.
+  std::optional<Values> without_bucket(const KernelConfig&) const;
+  // Whether a config with these values, which without_bucket() gave, is admitted in the bucket too. Leaves the bucket in the values.
+  bool in_bucket(Values&, Bucket) const;
+
+ private:
+  bool hold(const Values&, bool that_ask_bucket) const;
+
+  const Family& family_;
+  const FamilyRules& rules_;
+  bool batch_invariant_;
+  Values values_;  // of the spec and the target
 };
 
 // The spec in template_config.json's words: GROUP_SIZE, HEAD_DIM, BLOCK_SIZE, CAUSAL, IsFP8, IsDynamicC8, BLOCK_SHAPE_Q, KV_HEADS, HEADWISE, …

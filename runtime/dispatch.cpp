@@ -40,6 +40,7 @@ DispatchTable::DispatchTable(const AttentionSpec& spec, const Target& target, co
       admitted.push_back(winner.config);
     }
   }
+  DefaultConfigs defaults(spec, target);
   std::string text = canonical_json(spec);
   for (int i = 0; i < Bucket::kCells; ++i) {
     const Bucket bucket = bucket_at(i);
@@ -52,13 +53,13 @@ DispatchTable::DispatchTable(const AttentionSpec& spec, const Target& target, co
     }
     auto& [differing, alike] = cells_[static_cast<size_t>(i)];
     answered_by_[static_cast<size_t>(i)] = nearest;
-    const KernelConfig answer = nearest >= 0 ? admitted[static_cast<size_t>(nearest)] : default_config(spec, target, bucket);
+    const KernelConfig answer = nearest >= 0 ? admitted[static_cast<size_t>(nearest)] : defaults.at(bucket);
     alike.index = index_of(answer);
     alike.source = nearest < 0 ? Source::analytic_default : distance == 0 ? Source::tuned : Source::nearest;
     differing = alike;
     const bool last_resort = nearest < 0 && answer.variant() == 1;  // the default's one pass: there is nothing else
     if (target.backend == Backend::cuda && !answer.even_share() && !last_resort) {
-      differing.index = index_of(default_config(spec, target, {bucket, false}));
+      differing.index = index_of(defaults.at({bucket, false}));
       differing.source = Source::analytic_default;
     }
     text += fmt::format(" {} {}", alike.index, differing.index);

@@ -52,6 +52,26 @@ TEST(DefaultConfig, IsAdmittedInEveryBucket) {
   }
 }
 
+// Catches an answer that is left over from an earlier call: one object, asked of every call in a mixed order and twice, against a new one for each.
+TEST(DefaultConfig, ManyCallsGetWhatEachGetsAlone) {
+  for (const char* name : {"sm_80", "sm_90a", "sm_120", "cpu"}) {
+    const Target target = Target::by_name(name);
+    for (const bool invariant : {false, true}) {
+      AttentionSpec spec = decode_spec(28, 4, 128);
+      spec.batch_invariant = invariant;
+      DefaultConfigs defaults(spec, target);
+      EXPECT_EQ(defaults.shape(), default_shape(spec, target));
+      constexpr int kCalls = 2 * Bucket::kCells;
+      for (int i = 0; i < 2 * kCalls; ++i) {
+        const int turn = i * 101 % kCalls, cell = turn / 2;  // 101 shares no factor with the number of calls
+        const CallShape call({cell / Bucket::kLenCells, Bucket::kMinLenLog2 + cell % Bucket::kLenCells}, turn % 2 == 1);
+        ASSERT_EQ(defaults.at(call), default_config(spec, target, call)) << name << " " << call.bucket.text();
+      }
+      EXPECT_EQ(defaults.shape(), default_shape(spec, target));
+    }
+  }
+}
+
 // CTAs of a launch.
 int64_t ctas_of(const KernelConfig& config, const AttentionSpec& spec, const Target& target, Bucket bucket) {
   if (config.even_share()) return LaunchPlan(config, target).num_ctas;

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <set>
 
 #include "codegen/generate.hpp"
@@ -86,6 +88,54 @@ TEST(Space, EnumerationEqualsBruteForce) {
   std::set<std::string> actual;
   for (const KernelConfig& config : space.candidates(spec, target, bucket).configs) actual.insert(config.canonical_json());
   EXPECT_EQ(actual, expected);
+}
+
+// Catches the two predicates disagreeing: one that says why not, one that is asked often. Also what the second keeps of one config or bucket for the next.
+TEST(Space, AdmissionEqualsRefusal) {
+  const ConfigSpace& space = ConfigSpace::builtin();
+  std::mt19937 random(11);
+  const auto below = [&](size_t limit) { return static_cast<size_t>(random() % limit); };
+  const auto one_of = [&](const std::vector<int>& values) { return values[below(values.size())]; };
+  const auto on_gpu = space.candidates(AttentionSpec(), Target::by_name("sm_90a")).configs, on_cpu = space.candidates(AttentionSpec(), Target::by_name("cpu")).configs;
+  int strange = 0, never = 0, elsewhere = 0, here = 0;
+  for (const std::string& name : testing::target_names()) {
+    const Target target = Target::by_name(name);
+    const auto& some = target.backend == Backend::cuda ? on_gpu : on_cpu;  // other specs and targets refuse many of them
+    for (int round = 0; round < 6; ++round) {
+      const int kv_heads = one_of({1, 2, 8});
+      AttentionSpec spec = decode_spec(kv_heads * one_of({1, 4, 71}), kv_heads, one_of({8, 64, 128, 136, 256}), one_of({1, 7, 16, 64}));
+      spec.q_len = one_of({1, 3});
+      spec.batch_invariant = round == 5;
+      const Family& family = space.family(spec.kind, target.backend);
+      const Admission admission(space, spec, target);
+      for (int turn = 0; turn < 40; ++turn) {
+        KernelConfig config = some[below(some.size())];
+        const auto& [param, allowed] = *std::next(family.tuning_params.begin(), static_cast<int>(below(family.tuning_params.size())));
+        if (turn % 4 == 1) config.set(param, one_of(allowed));
+        if (turn % 16 == 2) config.set(param, 5);
+        if (turn % 16 == 6) config.set("UNKNOWN", 1);
+        if (turn % 16 == 10 || turn % 16 == 14) {
+          auto values = config.values();
+          values.erase(param);
+          if (turn % 16 == 14) values.emplace("UNKNOWN", 1);  // as many as there should be
+          config = KernelConfig(values);
+          ++strange;
+        }
+        auto values = admission.without_bucket(config);
+        const std::string reason = space.refusal(spec, config, target);
+        ASSERT_EQ(values.has_value(), reason.empty()) << name << " " << config.canonical_json() << " " << reason;
+        for (int i = 0; i < 6; ++i) {
+          const Bucket bucket{static_cast<int>(below(Bucket::kBatchCells)), Bucket::kMinLenLog2 + static_cast<int>(below(Bucket::kLenCells))};
+          const bool admitted = values && admission.in_bucket(*values, bucket);
+          const std::string where = space.refusal(spec, config, target, bucket);
+          ASSERT_EQ(admitted, where.empty()) << name << " " << bucket.text() << " " << config.canonical_json() << " " << where;
+          ASSERT_TRUE(admitted || !values || !spec.batch_invariant);
+          ++(admitted ? here : values ? elsewhere : never);
+        }
+      }
+    }
+  }
+  for (const int met : {strange, never, elsewhere, here}) EXPECT_GT(met, 200);
 }
 
 // Catches bucket conditions that are asked of no bucket, or not asked of one.

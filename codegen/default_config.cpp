@@ -147,17 +147,21 @@ const KernelConfig& DefaultConfigs::required_shape(std::optional<Bucket> bucket,
 }
 
 // Small parts meet in clusters; else all tiles are shared evenly by one CTA a multiprocessor, which holds for ragged batches and windows too. Where lengths
-// differ, the batch has about four times the sequences that its bucket says (at most 8 times), and clusters must not come in waves: 8 sequences of 64 to 1024
-// tokens, 32/8 heads: 12.4 in 256 CTAs, 8.7 as an even share; 28/4 heads: 8.0 in 128 CTAs, 9.4; 8/1 heads: 4.1 in 64, 10.9 in one pass.
+// differ, the batch has about four times the sequences that its bucket says (at most 8 times), clusters must not come in waves, and the longest sequence must not make the others
+// wait: 8 sequences of 64 to 1024 tokens, 32/8 heads: 12.4 in 256 CTAs, 8.7 as an even share; 28/4 heads: 8.0 in 128 CTAs, 9.8; 8/1 heads: 4.1 in 64, 10.9 in one pass.
 const KernelConfig& DefaultConfigs::cuda_config(const CallShape& call) {
+  constexpr int kUnlikeLog2 = 2;
   const Bucket bucket = call.bucket;
   const int64_t row_tiles = (spec_.rows() + kMaxRowsPerCta - 1) / kMaxRowsPerCta;
-  const int64_t pairs = int64_t{bucket.batch()} * spec_.kv_heads, ctas = pairs * row_tiles;
+  const int64_t pairs = int64_t{bucket.batch()} * spec_.kv_heads;
+  const Bucket sequences = call.alike ? bucket : Bucket{std::min(bucket.batch_log2 + kUnlikeLog2, Bucket::kBatchCells - 1), bucket.len_log2};
+  const int64_t ctas = int64_t{sequences.batch()} * spec_.kv_heads * row_tiles;
+  const int64_t most_bytes = !call.alike ? kBytesOfAClusterCta / 2 : ctas <= 2 ? kBytesOfAClusterCta * 2 : kBytesOfAClusterCta;
   for (const int splits : kClusterSplits) {
     if (bucket.len() < std::max(kShortestCut, splits * kLeastPart)) continue;
     const int64_t bytes = head_bytes(spec_, bucket.len()) / splits;
-    if (ctas * splits > target_.processors / (!call.alike ? 4 : splits > kSmallCluster ? 2 : 1) || bytes > kBytesOfAClusterCta * (ctas <= 2 ? 2 : 1)) continue;
-    if (const KernelConfig* config = cuda_shape(bucket, bytes, fixed_partition(splits, 2))) return *config;
+    if (ctas * splits > target_.processors / (call.alike && splits > kSmallCluster ? 2 : 1) || bytes > most_bytes) continue;
+    if (const KernelConfig* config = cuda_shape(sequences, bytes, fixed_partition(splits, 2))) return *config;
   }
   for (const int quarters : {4, 2, 1}) {  // fewer CTAs where there are fewer tiles
     const int64_t bytes = head_bytes(spec_, pairs * bucket.len()) * row_tiles * 4 / (int64_t{quarters} * target_.processors);

@@ -12,7 +12,7 @@ inline HostWalk walk_of(const pt_decode_params& p, int cta) {
     Shares shares{};
     Walk walk{};
     const bool any = start_walk(p, lane, cta, shares, walk);
-    result.shares[at] = {shares.chunk, shares.rest, shares.lanes};
+    result.shares[at] = {shares.total, shares.group, shares.parts, shares.chunk, shares.rest, shares.lanes};
     if (!any) return;
     result.segments[at].push_back(told(walk.now));
     while (walk.left > 0) {
@@ -22,6 +22,8 @@ inline HostWalk walk_of(const pt_decode_params& p, int cta) {
   });
   return result;
 }
+
+inline Shares shares_of(HostShares s) { return {s.total, s.group, s.parts, s.chunk, s.rest, s.lanes}; }
 
 inline Segment pair_of(const pt_decode_params& p, int sequence, int head) {
   Segment s{};
@@ -37,9 +39,10 @@ inline const Schedule& schedule() {
       kRowTiles,
       kTileTokens,
       spec::kv_heads,
+      config::merge == kMergeCluster ? 1 : kLeastTiles,
       walk_of,
-      [](HostShares shares, int range) { return Shares{shares.chunk, shares.rest, shares.lanes}.begin(range); },
-      [](HostShares shares, int tile) { return Shares{shares.chunk, shares.rest, shares.lanes}.owner(tile); },
+      [](HostShares shares, int range) { return shares_of(shares).begin(range); },
+      [](HostShares shares, int tile) { return shares_of(shares).owner(tile); },
       [](const pt_decode_params& p, int sequence, int head) { return span_of(p, sequence, head).tiles; },
       [](const pt_decode_params& p, int sequence, int head, int split, int num_splits) {
         Segment s = pair_of(p, sequence, head);

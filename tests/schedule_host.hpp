@@ -3,6 +3,7 @@
 #pragma once
 #include <ucontext.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdint>
@@ -19,7 +20,8 @@ struct HostSegment {
   int sequence, head, row_tile, first, count, tiles, line;
 };
 struct HostShares {
-  int chunk, rest, lanes;
+  int total, group, parts, chunk, rest, lanes;
+  bool operator==(const HostShares&) const = default;
 };
 struct HostWalk {
   std::array<HostShares, 32> shares;                    // of each lane
@@ -28,6 +30,7 @@ struct HostWalk {
 struct Schedule {
   bool heads_differ;  // may, by windows or by lengths for each head
   int row_tiles, tile_tokens, kv_heads;
+  int least_tiles;    // of a part of the fixed partition
   HostWalk (*walk)(const pt_decode_params&, int cta);
   int (*begin)(HostShares, int cta);
   int (*owner)(HostShares, int tile);
@@ -136,6 +139,14 @@ inline int __reduce_add_sync(unsigned, int value) {
   int sum = 0;
   for (const int x : pagetune::testing_support::HostWarp::current()->meet(value)) sum += x;
   return sum;
+}
+inline int __reduce_min_sync(unsigned, int value) {
+  const auto& all = pagetune::testing_support::HostWarp::current()->meet(value);
+  return *std::min_element(all.begin(), all.end());
+}
+inline int __reduce_max_sync(unsigned, int value) {
+  const auto& all = pagetune::testing_support::HostWarp::current()->meet(value);
+  return *std::max_element(all.begin(), all.end());
 }
 inline int __shfl_sync(unsigned, int value, int lane) { return pagetune::testing_support::HostWarp::current()->meet(value)[static_cast<size_t>(lane)]; }
 inline int __shfl_up_sync(unsigned, int value, int distance) {

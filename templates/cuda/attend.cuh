@@ -68,6 +68,7 @@ struct Query {
   __device__ __forceinline__ static void fetch(const pt_decode_params& p, const RowMap& rows, unsigned char* memory, int thread) {
     constexpr int kPieces = spec::head_dim / 8;
     const u32 to = ptx::shared_address(memory);
+#pragma unroll 1
     for (int i = thread; i < rows.live * kPieces; i += kWorkers) {
       const int r = i / kPieces, piece = i % kPieces;
       ptx::copy16_async(to + r * kQueryPitch + piece * 16, static_cast<const unsigned short*>(p.q) + rows.q_base + rows.token(r) * p.q_stride_token + rows.head(r) * p.q_stride_head + piece * 8);
@@ -91,6 +92,7 @@ struct Query {
   // Into the CTA's shared memory; a CTA barrier before and after is the caller's.
   __device__ __forceinline__ void load_shared(const pt_decode_params& p, const RowMap& rows, unsigned char* memory, int thread) {
     constexpr int kPieces = kDimSteps * 2;
+#pragma unroll 1
     for (int i = thread; i < kRowsPerCta * kPieces; i += kWorkers) {
       const int r = i / kPieces, piece = i % kPieces;
       const bool live = r < rows.live && piece < spec::head_dim / 8;

@@ -15,8 +15,6 @@
 #include "cuda/attend.cuh"
 #include "cuda/result.cuh"
 
-// config::merge
-constexpr int kMergeKernel = 0, kMergeLast = 1, kMergeCluster = 2;
 constexpr bool kSplit = config::variant == 2;
 static_assert(!config::even_share || (kSplit && config::merge == kMergeLast), "an even share is merged by the last CTA to arrive");
 
@@ -36,8 +34,6 @@ constexpr bool together(int ctas) {
   return ctas * (kSharedBytes + kReservedBytes) <= kProcessorBytes && kColumnTiles * (kDimSteps * 2 + kOutTiles * 4 + 40) + 32 <= registers;
 }
 constexpr int kMinCtas = !kProducer ? 1 : together(3) ? 3 : together(2) ? 2 : 1;
-// Parts that a thread of a merge fetches at once, as many as the registers hold beside what else is live.
-constexpr int kMergeBatch = kProducer && kMinCtas == 1 ? (spec::head_dim_v > 128 ? 16 : 20) : spec::head_dim_v > 128 ? 8 : kHeadsMayDiffer || spec::chunk ? 10 : 14;
 
 // Read back from the compiled image by the host, in the order of LaunchFacts.
 extern "C" __device__ int pt_facts[19] = {
@@ -80,6 +76,7 @@ struct Ending {
     if constexpr (kSplit && config::merge == kMergeCluster) {
       gather(meeting, s, rows);
     } else {
+#pragma unroll 1
       for (int i = thread; i < rows.live * kQuads; i += kWorkers) {
         float lse;
         const float4 o = meeting.take(i / kQuads, i % kQuads * 4, lse);
@@ -101,8 +98,11 @@ struct Ending {
     if (waits) first_rows.open(p, first);
     int* last = reinterpret_cast<int*>(memory + kMeetAt);
     sync_workers();  // the partial results are complete; the counters' release makes them visible to whoever arrives last
-    if (thread == 0) last[0] = parts.count > 1 && arrives_last(p.counters + pair_row(s, rows), parts.count);
-    if (thread == kWorkers - 1) last[1] = waits && arrives_last(p.counters + pair_row(first, first_rows), first_parts.count);
+    if (thread == 0 || thread == kWorkers - 1) {  // a counter each, at the same time
+      const bool mine = thread == 0;
+      const int count = mine ? parts.count : waits ? first_parts.count : 1;
+      last[mine ? 0 : 1] = count > 1 && arrives_last(p.counters + (mine ? pair_row(s, rows) : pair_row(first, first_rows)), count);
+    }
     sync_workers();
     bool merges = last[0], merges_first = last[1];
     Segment of = s;
@@ -110,7 +110,7 @@ struct Ending {
     Partials of_parts = parts;
 #pragma unroll 1
     for (int turn = 0; turn < 2; ++turn) {
-      if (merges) merge_parts<kWorkers, kMergeBatch>(p, of, of_rows, 0, of_rows.live, of_parts, thread, memory + kMeetAt, [] { sync_workers(); });
+      if (merges) merge(of, of_rows, 0, of_rows.live, of_parts);
       of = first, of_rows = first_rows, of_parts = first_parts;
       merges = merges_first;
     }
@@ -147,7 +147,12 @@ struct Ending {
     sync_workers();  // the partial result is complete; the counter's release makes it visible to whoever arrives last
     if (thread == 0) last = arrives_last(p.counters + pair_row(s, rows) + first_row, parts.count);
     sync_workers();
-    if (last) merge_parts<kWorkers, kMergeBatch>(p, s, rows, first_row, end_row, parts, thread, memory + kMeetAt, [] { sync_workers(); });
+    if (last) merge(s, rows, first_row, end_row, parts);
+  }
+
+  // The stages are empty by then, and hold the parts.
+  __device__ __forceinline__ void merge(const Segment& s, const RowMap& rows, int first_row, int end_row, const Partials& of) const {
+    merge_parts<kWorkers, kPresentAt>(p, s, rows, first_row, end_row, of, thread, memory, [] { sync_workers(); });
   }
 
   // In a cluster every CTA merges some of the rows, and each pushes its part of a row to the CTA that merges it: one way instead of a meeting
@@ -168,6 +173,7 @@ struct Ending {
     const Gather to(memory + kGatherAt, rows.live);
     const int mine = ptx::cluster_rank() * to.each;  // this CTA's parts in each gathering
     ptx::cluster_wait();
+#pragma unroll 1
     for (int i = thread; i < rows.live * kQuads; i += kWorkers) {
       float lse;
       const int row = i / kQuads, dim = i % kQuads * 4;
@@ -179,21 +185,22 @@ struct Ending {
     }
     ptx::barrier_wait(to.barrier, 0);
     constexpr int kPeers = 8;  // parts that are weighed at once
+#pragma unroll 1
     for (int i = thread; i < to.count * kQuads; i += kWorkers) {
       const int row = i / kQuads;
       Mixture mixture;
       mixture.start();
+#pragma unroll 1
       for (int first = 0; first < to.ctas; first += kPeers) {
-        float lse[kPeers], size[kPeers];
+        float lse[kPeers];
         float4 o[kPeers];
 #pragma unroll
         for (int c = 0; c < kPeers; ++c) {
           const int at = min(first + c, to.ctas - 1) * to.each + row;
           lse[c] = first + c < to.ctas ? to.lses[at] : minus_infinity();
           o[c] = to.sums[at * kQuads + i % kQuads];
-          size[c] = 1.f;
         }
-        mixture.add(lse, o, size);
+        mixture.add(lse, o);
       }
       put(s, rows, to.first + row, i % kQuads * 4, mixture.mean(), mixture.lse());
     }
@@ -207,12 +214,17 @@ __device__ __forceinline__ void produce(const pt_decode_params& p, const pt_tens
   u32* present_of = reinterpret_cast<u32*>(memory + kPresentAt);
   Loader loader;
   loader.unit = producer;
-  loader.enter(p, walk.now, lane);
+  loader.pages.open(p, walk.now.sequence, walk.now.head);
+  loader.start(walk.now);
+  Walk ahead = walk;
+  Pages asked;  // of the next segment
+  bool asks = config::even_share;
   int stage = producer;
   u32 parity = 1;  // the first round finds all stages empty
   bool alone = false;
 #pragma unroll 1
   while (loader.tiles_left > 0) {
+    loader.look_up(p, walk.now, lane);
     if (!alone && !loader.is_old(walk.now)) {
       loader.prefetch(p, walk.now, lane);
       ptx::wait_for_previous_kernel();
@@ -228,11 +240,18 @@ __device__ __forceinline__ void produce(const pt_decode_params& p, const pt_tens
       stage -= kStages;
       parity ^= 1;
     }
-    loader.next(p, walk.now, lane);
+    loader.advance();
     if constexpr (config::even_share) {
-      if (loader.tiles_left == 0 && walk.left > 0) {
-        walk.next(p);
-        loader.enter(p, walk.now, lane);
+      if (asks && ahead.left > 0) {  // with a segment's first unit, for the next one: behind a full ring the answer takes 3 us
+        ahead.next(p);
+        asked.open(p, ahead.now.sequence, ahead.now.head);
+        asked.ask(ahead.now, ahead.now.span.token_of(0), lane);
+      }
+      asks = loader.tiles_left == 0 && walk.left > 0;
+      if (asks) {
+        walk = ahead;
+        loader.pages = asked;
+        loader.start(walk.now);
       }
     }
   }
@@ -279,6 +298,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
   clear_padding(stages, lane);
 #if PT_TENSOR_MAPS
   if (thread == 0) {
+#pragma unroll 1
     for (int stage = 0; stage < kStages; ++stage) {
       ptx::barrier_init(barriers + stage * 8, 1);
       ptx::barrier_init(barriers + (kStages + stage) * 8, 32);

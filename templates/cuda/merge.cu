@@ -3,10 +3,10 @@
 #include "params.h"
 #include "cuda/result.cuh"
 
-constexpr int kMergeThreads = 256;
+constexpr int kMergeThreads = 256, kMergeBytes = 40 * 1024;
 
 extern "C" __global__ void __launch_bounds__(kMergeThreads) pt_merge(const __grid_constant__ pt_decode_params p) {
-  __shared__ __align__(16) unsigned char memory[kMergeThreads * 24];
+  __shared__ __align__(16) unsigned char memory[kMergeBytes];
   ptx::let_next_kernel_start();
   ptx::wait_for_previous_kernel();
   Segment s;
@@ -18,5 +18,5 @@ extern "C" __global__ void __launch_bounds__(kMergeThreads) pt_merge(const __gri
   rows.open(p, s);
   const Partials parts = fixed_partials(p, s, rows);
   if (parts.count <= 1) return;  // the main kernel wrote the result
-  merge_parts<kMergeThreads, 14>(p, s, rows, 0, rows.live, parts, threadIdx.x, memory, [] { __syncthreads(); });
+  merge_parts<kMergeThreads, kMergeBytes>(p, s, rows, 0, rows.live, parts, threadIdx.x, memory, [] { __syncthreads(); });
 }

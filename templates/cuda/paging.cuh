@@ -116,13 +116,17 @@ struct Pages {
     const int slot = static_cast<u32>(token) / static_cast<u32>(spec::page_size);
     return valid(p, s, slot, __ldg(row + slot));
   }
-  // The same for the lane's token of a unit that begins at token `first`, by the whole warp.
+  // Asks for the slots from that of token `first` on, by the whole warp.
+  __device__ __forceinline__ void ask(const Segment& s, int first, int lane) {
+    base = static_cast<u32>(first) / static_cast<u32>(spec::page_size);
+    ids = entry(s, base + lane);
+    more = entry(s, base + 32 + lane);
+  }
+  // The page id of the lane's token of a unit that begins at token `first`, by the whole warp.
   __device__ __forceinline__ int look_up_ahead(const pt_decode_params& p, const Segment& s, int first, int lane) {
     const int begin = static_cast<u32>(first) / static_cast<u32>(spec::page_size);  // a unit's slots never straddle 32 from another's first on
     if (static_cast<u32>(begin - base) >= 64u) {
-      base = begin;
-      ids = entry(s, base + lane);
-      more = entry(s, base + 32 + lane);
+      ask(s, first, lane);
     } else if (begin - base >= 32) {
       base += 32;
       ids = more;
@@ -145,29 +149,41 @@ struct Pages {
   }
 };
 
-// Walks the units of one warp, or those that one producer warp fills, in order. `id` is always the look-up of the unit that is loaded next, so that its
-// page is known by the time its stage is free.
+// Walks the units of one warp, or those that one producer warp fills, in order.
 struct Loader {
   Pages pages;
   int tile, tiles_left;  // of the segment
   int unit;              // of the tile: the warp, or where the producer stands
-  int id;
+  int id;                // of the lane's token's page
 
   __device__ __forceinline__ int first_token(const Segment& s) const { return s.span.token_of(tile) + unit * config::tile_kv; }
   __device__ __forceinline__ int token(const Segment& s, int lane) const { return first_token(s) + lane % config::tile_kv; }
-  __device__ __forceinline__ void enter(const pt_decode_params& p, const Segment& s, int lane) {
-    pages.open(p, s.sequence, s.head);
+  __device__ __forceinline__ void start(const Segment& s) {
     tile = s.first;
     tiles_left = s.count;
-    look_up(p, s, lane);
   }
-  __device__ __forceinline__ void next(const pt_decode_params& p, const Segment& s, int lane) {
+  __device__ __forceinline__ void advance() {
     unit += kUnitStep;
     if (unit >= config::num_warps) {
       unit -= config::num_warps;
       ++tile;
       --tiles_left;
     }
+  }
+  __device__ __forceinline__ void look_up(const pt_decode_params& p, const Segment& s, int lane) {
+    id = -1;
+    if (tiles_left == 0) return;
+    if constexpr (kProducer) id = pages.look_up_ahead(p, s, first_token(s), lane);
+    else id = pages.look_up(p, s, token(s, lane));
+  }
+  // The same with the look-up of the unit that is then to be loaded: its page is known by the time its stage is free.
+  __device__ __forceinline__ void enter(const pt_decode_params& p, const Segment& s, int lane) {
+    pages.open(p, s.sequence, s.head);
+    start(s);
+    look_up(p, s, lane);
+  }
+  __device__ __forceinline__ void next(const pt_decode_params& p, const Segment& s, int lane) {
+    advance();
     look_up(p, s, lane);
   }
   __device__ __forceinline__ u32 present() const { return __ballot_sync(0xffffffffu, id >= 0) & kAllPresent; }
@@ -248,13 +264,6 @@ struct Loader {
   }
 
  private:
-  __device__ __forceinline__ void look_up(const pt_decode_params& p, const Segment& s, int lane) {
-    id = -1;
-    if (tiles_left == 0) return;
-    if constexpr (kProducer) id = pages.look_up_ahead(p, s, first_token(s), lane);
-    else id = pages.look_up(p, s, token(s, lane));
-  }
-
   // cp.async: 16 bytes a lane. `offset` is that of the lane's own token.
   template <int kDim, int kPitch>
   __device__ __forceinline__ static void copy_rows(u32 shared, const unsigned short* cache, i64 offset, i64 stride, u32 present, int lane) {
@@ -296,6 +305,7 @@ struct Loader {
 // Head dims that are an odd multiple of 8: the last MMA step of q . k is half empty, and 0 * garbage must stay 0. (Boxes bring zeros.)
 __device__ __forceinline__ void clear_padding(unsigned char* stages, int lane) {
   if constexpr (spec::head_dim % 16 != 0 && !kProducer) {
+#pragma unroll 1
     for (int i = lane; i < config::num_stages * config::tile_kv; i += 32)
       *reinterpret_cast<uint4*>(stages + i / config::tile_kv * kStageBytes + i % config::tile_kv * KeyRows::kPitch + spec::head_dim * 2) = make_uint4(0, 0, 0, 0);
     __syncwarp();

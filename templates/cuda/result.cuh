@@ -4,7 +4,7 @@
 #include "cuda/attend.cuh"
 
 constexpr int kMeetPitch = spec::head_dim_v + 4;  // floats: the four rows that a warp stores together land in different banks
-constexpr int kMeetBytes = max_of(config::num_warps * kLiveRows * (kMeetPitch * 4 + 8), config::variant == 2 ? kWorkers * 24 : 0);  // the merge of parts works there too
+constexpr int kMeetBytes = config::num_warps * kLiveRows * (kMeetPitch * 4 + 8);
 
 // The warps' states: out [warp][row][dim], (maximum, sum) [warp][row].
 struct Meeting {
@@ -103,7 +103,7 @@ __device__ __forceinline__ Partials even_partials(const Shares& shares, const Se
   return {last - first + 1, at, stride, 1, at + (shares.begin(first) < s.line ? kRowsPerCta : 0)};
 }
 
-// A weighted sum of parts' results: base-2 LSEs relative to `top`.
+// A weighted sum of a cluster's parts: base-2 LSEs relative to `top`.
 struct Mixture {
   float top, total;
   float4 sum;
@@ -115,7 +115,7 @@ struct Mixture {
   }
   // kCount parts at once; a part of weight 2^-inf must bring numbers.
   template <int kCount>
-  __device__ __forceinline__ void add(const float (&lse)[kCount], const float4 (&o)[kCount], const float (&size)[kCount]) {
+  __device__ __forceinline__ void add(const float (&lse)[kCount], const float4 (&o)[kCount]) {
     float highest = top;
 #pragma unroll
     for (int i = 0; i < kCount; ++i) highest = fmaxf(highest, lse[i]);
@@ -127,7 +127,7 @@ struct Mixture {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       const float weight = ptx::exp2_approx(lse[i] - base);
-      total += weight * size[i];
+      total += weight;
       sum.x += weight * o[i].x, sum.y += weight * o[i].y, sum.z += weight * o[i].z, sum.w += weight * o[i].w;
     }
   }
@@ -138,50 +138,104 @@ struct Mixture {
   }
 };
 
-// Merges the parts of the rows [first_row, end_row) with kMergers threads: a thread has four dims of a row and, where threads are plenty, a share of
-// the parts. What the others wrote lies in L2, far away: a thread fetches kBatch parts at once. `memory`: kMergers * 24 bytes, free of use.
-template <int kMergers, int kBatch, class Sync>
+// Merges the parts of the rows [first_row, end_row) with kMergers threads. What the others wrote lies in L2, far away: as many parts as kBytes of shared
+// memory hold are asked for at once. Meanwhile a warp turns a row's LSEs into weights; then a thread sums four dims of a row over the parts.
+template <int kMergers, int kBytes, class Sync>
 __device__ __forceinline__ void merge_parts(const pt_decode_params& p, const Segment& s, const RowMap& rows, int first_row, int end_row, const Partials& parts, int thread, unsigned char* memory, Sync sync) {
-  constexpr int kQuads = spec::head_dim_v / 4, kSlots = kLiveRows * kQuads;
-  constexpr int kShares = kSlots >= kMergers ? 1 : min_of(kMergers / kSlots, 8);
-  const int share = kShares == 1 ? 0 : thread / kSlots;
-  for (int slot = kShares == 1 ? thread : thread % kSlots; slot < kSlots; slot += kShares == 1 ? kMergers : kSlots) {
-    const int r = first_row + slot / kQuads, dim = slot % kQuads * 4;
-    Mixture mixture;
-    mixture.start();
-    if (r < end_row && share < kShares) {
-      for (int first = share; first < parts.count; first += kShares * kBatch) {
-        float lse[kBatch], size[kBatch];
-        float4 o[kBatch];
+  constexpr int kQuads = spec::head_dim_v / 4, kMostItems = 4, kMostLses = 4;  // of a thread: (row, dims / 4), each a sum in four registers, and LSEs that it fetches
+  constexpr int kRowsAtOnce = min_of(kLiveRows, max_of(kMostItems * kMergers / kQuads, 1)), kPart = kRowsAtOnce * kQuads;
+  constexpr int kItems = ceil_div(kPart, kMergers);
+  struct Total {
+    float top, factor, sum;  // of a row: its highest LSE so far, what the sums before it are worth, and the weights' sum
+  };
+  constexpr int kFit = (kBytes - kRowsAtOnce * static_cast<int>(sizeof(Total))) / (kPart * 16 + kRowsAtOnce * 4);
+  static_assert(kFit > 0, "shared memory holds a part");
+  constexpr int kAtOnce = min_of(kFit, kMostLses * kMergers / kRowsAtOnce), kLses = ceil_div(kAtOnce * kRowsAtOnce, kMergers);
+  float4* outs = reinterpret_cast<float4*>(memory);                   // [part][row][dims / 4]
+  float* weights = reinterpret_cast<float*>(outs + kAtOnce * kPart);  // [row][part]
+  Total* totals = reinterpret_cast<Total*>(weights + kRowsAtOnce * kAtOnce);
+  const int lane = thread % 32;
+#pragma unroll 1
+  for (; first_row < end_row; first_row += kRowsAtOnce) {
+    const int live = min(end_row - first_row, kRowsAtOnce);
+    float4 sums[kItems];
 #pragma unroll
-        for (int i = 0; i < kBatch; ++i) {
-          const int part = first + i * kShares;
-          const bool exists = part < parts.count;
-          const i64 row = parts.row(part, r);
-          lse[i] = exists ? __ldcg(p.partial_lse + row) : minus_infinity();
-          o[i] = exists ? __ldcg(reinterpret_cast<const float4*>(p.partial_out + row * spec::head_dim_v + dim)) : make_float4(0.f, 0.f, 0.f, 0.f);
-          size[i] = 1.f;
+    for (int k = 0; k < kItems; ++k) sums[k] = make_float4(0.f, 0.f, 0.f, 0.f);
+#pragma unroll 1
+    for (int first = 0; first < parts.count; first += kAtOnce) {
+      const int count = min(parts.count - first, kAtOnce);
+      sync();  // the memory is free
+      float lse[kLses];
+#pragma unroll
+      for (int k = 0; k < kLses; ++k) {
+        const int part = (thread + k * kMergers) / kRowsAtOnce, r = (thread + k * kMergers) % kRowsAtOnce;
+        lse[k] = part < count && r < live ? __ldcg(p.partial_lse + parts.row(first + part, first_row + r)) : minus_infinity();
+      }
+#pragma unroll 1
+      for (int item = thread; item < live * kQuads; item += kMergers) {
+        const float* from = p.partial_out + item % kQuads * 4;
+        const int r = first_row + item / kQuads;
+        const i64 step = static_cast<i64>(parts.stride) * spec::head_dim_v;
+        const float* next = from + parts.row(max(first, 1), r) * spec::head_dim_v;
+        u32 to = ptx::shared_address(outs + item);
+        int i = 0;
+        if (first == 0) ptx::copy16_async(to, from + parts.row(0, r) * spec::head_dim_v), to += kPart * 16, i = 1;
+#pragma unroll 2
+        for (; i < count; ++i, to += kPart * 16, next += step) ptx::copy16_async(to, next);
+      }
+      ptx::commit_copies();
+#pragma unroll
+      for (int k = 0; k < kLses; ++k) {
+        const int part = (thread + k * kMergers) / kRowsAtOnce, r = (thread + k * kMergers) % kRowsAtOnce;
+        if (part < count) weights[r * kAtOnce + part] = lse[k];
+      }
+      sync();
+#pragma unroll 1
+      for (int r = thread / 32; r < live; r += kMergers / 32) {
+        float* const of = weights + r * kAtOnce;
+        const float before = first == 0 ? minus_infinity() : totals[r].top;
+        float top = before, sum = 0.f;
+#pragma unroll 1
+        for (int i = lane; i < count; i += 32) top = fmaxf(top, of[i]);
+#pragma unroll
+        for (int distance = 16; distance > 0; distance /= 2) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, distance));
+        const float base = top == minus_infinity() ? 0.f : top;  // all empty, or not a number, which must stay so
+#pragma unroll 1
+        for (int i = lane; i < count; i += 32) sum += of[i] = ptx::exp2_approx(of[i] - base);
+#pragma unroll
+        for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
+        const float factor = ptx::exp2_approx(before - base);
+        if (first > 0) sum += factor * totals[r].sum;
+        __syncwarp();
+        if (lane == 0) totals[r] = {top, factor, sum};
+      }
+      ptx::wait_copies<0>();
+      sync();
+#pragma unroll
+      for (int k = 0; k < kItems; ++k) {
+        const int item = thread + k * kMergers, r = item / kQuads;
+        if (r >= live) break;
+        const float factor = totals[r].factor;
+        float4 sum = sums[k];
+        sum.x *= factor, sum.y *= factor, sum.z *= factor, sum.w *= factor;
+#pragma unroll 4
+        for (int i = 0; i < count; ++i) {
+          const float weight = weights[r * kAtOnce + i];
+          const float4 o = outs[i * kPart + item];
+          sum.x += weight * o.x, sum.y += weight * o.y, sum.z += weight * o.z, sum.w += weight * o.w;
         }
-        mixture.add(lse, o, size);
+        sums[k] = sum;
       }
     }
-    if constexpr (kShares > 1) {
-      float4* sums = reinterpret_cast<float4*>(memory);
-      float2* weights = reinterpret_cast<float2*>(memory + kMergers * 16);
-      sync();
-      if (share < kShares) sums[thread] = mixture.sum, weights[thread] = make_float2(mixture.top, mixture.total);
-      sync();
-      if (share == 0) {
-        float lse[kShares], size[kShares];
-        float4 o[kShares];
 #pragma unroll
-        for (int i = 0; i < kShares; ++i) lse[i] = weights[slot + i * kSlots].x, size[i] = weights[slot + i * kSlots].y, o[i] = sums[slot + i * kSlots];
-        mixture.start();
-        mixture.add(lse, o, size);
-      }
+    for (int k = 0; k < kItems; ++k) {
+      const int item = thread + k * kMergers, r = item / kQuads;
+      if (r >= live) break;
+      const Total total = totals[r];
+      const float inverse = total.sum == 0.f ? 0.f : 1.f / total.sum;
+      const float lse = total.sum == 0.f ? minus_infinity() : (total.top == minus_infinity() ? 0.f : total.top) + ptx::log2_approx(total.sum);
+      write_result(p, s, rows, first_row + r, item % kQuads * 4, make_float4(sums[k].x * inverse, sums[k].y * inverse, sums[k].z * inverse, sums[k].w * inverse), lse);
     }
-    if (r < end_row && share == 0) write_result(p, s, rows, r, dim, mixture.mean(), mixture.lse());
-    if constexpr (kShares > 1) break;
   }
 }
 

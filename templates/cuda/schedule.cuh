@@ -1,7 +1,7 @@
 // Which tiles a CTA walks. A piece of work is a segment: consecutive tiles of one (pair, row tile). V1 and the fixed partition have one segment
 // per CTA. The even share puts all tiles in one line, sequence by sequence, and gives every CTA a contiguous range of it, none more than one
 // tile over the average; it is computed from the real lengths and windows, by every warp for itself, without the host. Where tiles are few, so are the
-// CTAs that get any: a merge takes longer than a second tile.
+// CTAs that get any.
 //
 // Where all heads of a sequence have the same tiles, neighbouring CTAs take the same range of the line for different heads ("lanes"): they
 // read the same pages at the same time, which the memory rewards. Where heads differ, the line has the pairs one after the other.
@@ -16,33 +16,78 @@ struct Segment {
   int line;          // even share: the line's index of the segment's pair's, or sequence's, tile 0
 };
 
-// Tiles of one split of the fixed partition: they differ by one at most, and depend on the pair alone.
-__device__ __forceinline__ void take_split(Segment& s, int split, int num_splits) {
-  const int each = s.span.tiles / num_splits, rest = s.span.tiles - each * num_splits;
-  s.first = split * each + min(split, rest);
-  s.count = each + (split < rest ? 1 : 0);
+// config::merge
+constexpr int kMergeKernel = 0, kMergeLast = 1, kMergeCluster = 2;
+// Tiles of a part, at least: a merge through global memory takes longer than a second tile.
+constexpr int kLeastTiles = 2;
+
+// Splits of the fixed partition that have tiles, and the tiles of one. They differ by one at most, and depend on the pair alone.
+__device__ __forceinline__ int used_splits(const Span& span, int num_splits) {
+  return min(config::merge == kMergeCluster ? span.tiles : ceil_div(span.tiles, kLeastTiles), num_splits);
 }
-__device__ __forceinline__ int used_splits(const Span& span, int num_splits) { return min(span.tiles, num_splits); }
+__device__ __forceinline__ void take_split(Segment& s, int split, int num_splits) {
+  const int used = used_splits(s.span, num_splits), each = s.span.tiles / used, rest = s.span.tiles - each * used;
+  s.first = min(split * each + min(split, rest), s.span.tiles);
+  s.count = split < used ? each + (split < rest ? 1 : 0) : 0;
+}
 
 constexpr int kLanes = spec::kv_heads * kRowTiles;  // CTAs that walk the same tiles of a sequence
 
-// The even share among `count` ranges: range i begins at i * chunk + min(i, rest). All in 32 bits; the host bounds the line.
+// The even share among ranges. All in 32 bits; the host bounds the line.
+//
+// The line is one group of tiles whose ranges differ by one at most. But where all pairs have as many tiles, a range that ends in one pair and goes on in the next costs a
+// merge that can be spared: then a group is some whole pairs that one range takes, or one pair that some ranges take, if nobody gets more than a tile over the average by that.
 struct Shares {
-  int chunk, rest;
-  int lanes;  // CTAs to a range: kLanes, or 1
-  // Of `pairs` pairs' tiles, one each at least. Returns how many ranges, the first ones, have any.
-  __device__ __forceinline__ int divide(int tiles, int pairs, int count) {
-    constexpr int kLeastTiles = 2;  // of a range that splits a pair
-    const int used = min(count, max(ceil_div(tiles, kLeastTiles), pairs));
+  int total;         // tiles
+  int group, parts;  // tiles of a group, and its ranges
+  int chunk, rest;   // tiles of a group's range; as many ranges, the first ones, have one more
+  int lanes;         // CTAs to a range: kLanes, or 1
+
+  // How pairs and ranges fit each other, whatever the lengths: divisions that are done while these are on the way.
+  struct Fit {
+    int pairs, ranges;
+    int whole, users;  // pairs of a range, if they stay whole, and the ranges that then have any
+    int cut;           // ranges of a pair, at most, if it does not
+    __device__ __forceinline__ Fit(int pairs, int ranges) : pairs(pairs), ranges(ranges), whole(ceil_div(pairs, ranges)), users(ceil_div(pairs, whole)), cut(ranges / pairs) {}
+  };
+
+  // Of all pairs' tiles, one each at least; `each`: how many, or 0 where that differs. Returns how many ranges, the first ones, have any.
+  __device__ __forceinline__ int divide(int tiles, int each, const Fit& fit) {
+    int used = min(fit.ranges, max(ceil_div(tiles, kLeastTiles), fit.pairs));
+    total = group = tiles;
+    parts = used;
     chunk = tiles / used;
-    rest = tiles - chunk * used;
+    const int most = max(chunk, kLeastTiles) + 1;
+    if (each > 0 && fit.whole > 1) {
+      if (fit.whole * each <= most) {
+        group = chunk = fit.whole * each;
+        parts = 1;
+        used = fit.users;
+      }
+    } else if (each > 0) {
+      const int cut = min(fit.cut, ceil_div(each, kLeastTiles)), least = each / cut;
+      if (least + (least * cut < each) <= most) {
+        group = each;
+        chunk = least;
+        parts = cut;
+        used = fit.pairs * cut;
+      }
+    }
+    rest = group - chunk * parts;
     return used;
   }
-  __device__ __forceinline__ int begin(int range) const { return range * chunk + min(range, rest); }
+  __device__ __forceinline__ int begin(int range) const {
+    int before = 0;
+    if (group < total) before = parts == 1 ? range : range / parts;
+    const int part = range - before * parts;
+    return min(before * group + part * chunk + min(part, rest), total);
+  }
   // The range that holds a tile.
   __device__ __forceinline__ int owner(int tile) const {
-    const int longer = rest * (chunk + 1);
-    return tile < longer ? tile / (chunk + 1) : rest + (tile - longer) / chunk;
+    int before = 0;
+    if (group < total) before = tile / group;
+    const int at = tile - before * group, longer = rest * (chunk + 1);
+    return before * parts + (at < longer ? at / (chunk + 1) : rest + (at - longer) / chunk);
   }
 };
 
@@ -91,19 +136,26 @@ struct Walk {
 // Every warp computes the same; returns false where the CTA's range is empty.
 __device__ __forceinline__ bool start_walk(const pt_decode_params& p, int lane, int cta, Shares& shares, Walk& walk) {
   shares.lanes = walk.lanes = heads_are_alike(p) && p.num_ctas >= kLanes ? kLanes : 1;
-  const int ranges = p.num_ctas / shares.lanes, range = cta / shares.lanes;
-  if (range >= ranges) return false;
-  int mine = 0, first_chunk = 0;
+  const int range = cta / shares.lanes, pairs = kLanes / shares.lanes;  // pairs of a sequence in the line
+  const Shares::Fit fit(p.batch * pairs, p.num_ctas / shares.lanes);
+  if (range >= fit.ranges) return false;
+  int mine = 0, first_chunk = 0, least = 0x7fffffff, most = 0;
+#pragma unroll 1
   for (int base = 0; base < p.batch; base += 32) {
     const int x = base + lane < p.batch ? sequence_tiles(p, base + lane, shares.lanes) : 0;
     if (base == 0) first_chunk = x;
     mine += x;
+    most = max(most, x);
+    if (x > 0) least = min(least, x);
   }
   const int total = __reduce_add_sync(0xffffffffu, mine);
-  if (range >= shares.divide(total, p.batch * (kLanes / shares.lanes), ranges)) return false;
+  least = __reduce_min_sync(0xffffffffu, least);
+  const bool alike = heads_are_alike(p) && least == __reduce_max_sync(0xffffffffu, most);
+  if (range >= shares.divide(total, !alike ? 0 : shares.lanes > 1 ? least : least / kLanes, fit)) return false;
   const int begin = shares.begin(range);
   walk.left = shares.begin(range + 1) - begin;
   int before = 0;
+#pragma unroll 1
   for (int base = 0;; base += 32) {
     const int x = base == 0 ? first_chunk : base + lane < p.batch ? sequence_tiles(p, base + lane, shares.lanes) : 0;
     int sum = x;  // inclusive

@@ -2,7 +2,7 @@
 """What limits the streaming loop: schedules and rings of several sizes, producer warps, the loads alone; and a timeline of one launch.
 Prints a line for each cell, fastest first.
 
-  bench/lab/rings.py [--shapes 32/8/128,64/8/64] [--cells 1x8192,8x8192] [--rings 2:4:32:8,…: loader:warps:tokens of a unit:stages] [--splits 8,16]
+  bench/lab/rings.py [--shapes 32/8/128,64/8/64] [--cells 1x8192,8x8192,8x8192r: r for lengths from len / 16 to len] [--rings 2:4:32:8,…: loader:warps:tokens of a unit:stages] [--splits 8,16]
                      [--producers 1,2,4] [--late] [--loads-only] [--trace]
 """
 import argparse
@@ -36,7 +36,7 @@ def with_producers(text, most):
 def with_late_start(text):
     """The next kernel may start when the last copies have been issued, instead of at once."""
     text = lab.patch(text, "#endif\n  ptx::let_next_kernel_start();\n", "#endif\n")
-    text = lab.patch(text, "        loader.enter(p, walk.now, lane);\n      }\n    }\n  }\n}\n", "        loader.enter(p, walk.now, lane);\n      }\n    }\n  }\n  ptx::let_next_kernel_start();\n}\n")
+    text = lab.patch(text, "        loader.start(walk.now);\n      }\n    }\n  }\n}\n", "        loader.start(walk.now);\n      }\n    }\n  }\n  ptx::let_next_kernel_start();\n}\n")
     return lab.patch(text, "    tile = 0;\n", "    tile = 0;\n    if (walk.left == 0) ptx::let_next_kernel_start();\n")
 
 
@@ -96,9 +96,10 @@ def main():
                 make("even", ring, " loads only", without_products)
         print(text, "; ".join(f"{name_of(ring)}: {k.registers} registers, {k.shared} bytes" for (schedule, ring, label), k in kernels.items() if schedule == "even" and not label))
         for cell in arguments.cells.split(","):
-            batch, length = (int(x) for x in cell.split("x"))
+            batch, length = (int(x) for x in cell.rstrip("r").split("x"))
             pairs = batch * shape[1]
-            problem = lab.Problem(shape, arguments.page, [length] * batch)
+            ragged = [int(length / 16 ** (i / max(batch - 1, 1))) for i in range(batch)]
+            problem = lab.Problem(shape, arguments.page, ragged if cell.endswith("r") else [length] * batch)
             ways = []
             for (schedule, ring, label), kernel in kernels.items():
                 if schedule == "even":

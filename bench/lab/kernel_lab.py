@@ -278,13 +278,15 @@ def patch(text, old, new):
 TRACED_CTAS, TRACED_WARPS, TRACE_SLOTS = 320, 8, 64
 TRACE = """
 __device__ unsigned long long lab_trace[%d];
+__device__ unsigned lab_processor[%d];
 __device__ __forceinline__ void trace(int slot) {
   if (threadIdx.x %% 32 != 0 || blockIdx.x >= %d || slot >= %d) return;
   unsigned long long now;
   asm volatile("mov.u64 %%0, %%globaltimer;" : "=l"(now));
   lab_trace[(blockIdx.x * %d + threadIdx.x / 32) * %d + slot] = now;
+  if (slot == 0) asm volatile("mov.u32 %%0, %%smid;" : "=r"(lab_processor[blockIdx.x]));
 }
-""" % (TRACED_CTAS * TRACED_WARPS * TRACE_SLOTS, TRACED_CTAS, TRACE_SLOTS, TRACED_WARPS, TRACE_SLOTS)
+""" % (TRACED_CTAS * TRACED_WARPS * TRACE_SLOTS, TRACED_CTAS, TRACED_CTAS, TRACE_SLOTS, TRACED_WARPS, TRACE_SLOTS)
 STARTED, RELEASED, QUERY, LOOPED, MET, PUSHED, COUNTED, DONE, UNITS = range(9)
 
 
@@ -307,6 +309,11 @@ def with_trace(text):
     text = patch(text, "    meeting.put(state, warp, lane);\n    sync_workers();", f"    meeting.put(state, warp, lane);\n    sync_workers();\n    trace({MET});")
     text = patch(text, "    if (last) merge(s, rows", f"    trace({COUNTED});\n    if (last) merge(s, rows")
     return patch(text, "    ptx::barrier_wait(to.barrier, 0);", f"    trace({PUSHED});\n    ptx::barrier_wait(to.barrier, 0);")
+
+
+def processors(kernel):
+    """The multiprocessor of each CTA."""
+    return kernel.array(b"lab_processor", np.uint32)
 
 
 def traced(kernel):

@@ -3,7 +3,7 @@
 Prints a line for each cell, fastest first.
 
   bench/lab/rings.py [--shapes 32/8/128,64/8/64] [--cells 1x8192,8x8192,8x8192r: r for lengths from len / 16 to len] [--rings 2:4:32:8,…: loader:warps:tokens of a unit:stages] [--splits 8,16]
-                     [--producers 1,2,4] [--late] [--loads-only] [--trace]
+                     [--producers 1,2,4] [--late] [--reverse] [--loads-only] [--trace]
 """
 import argparse
 
@@ -40,6 +40,11 @@ def with_late_start(text):
     return lab.patch(text, "    tile = 0;\n", "    tile = 0;\n    if (walk.left == 0) ptx::let_next_kernel_start();\n")
 
 
+def with_reverse_order(text):
+    """CTAs without work are placed first, so that they do not wait for a place until the launch before has ended."""
+    return lab.patch(text, "start_walk(p, lane, blockIdx.x,", "start_walk(p, lane, p.num_ctas - 1 - blockIdx.x,")
+
+
 def without_products(text):
     """Only the loads: what the copies alone can do."""
     return lab.patch(text, "      if (present != 0) state.absorb(", "      if (present == 12345u) state.absorb(")
@@ -54,6 +59,10 @@ def timeline(kernel, ctas, warps):
         seen = seen[seen > start - 50_000]
         if seen.size:
             print(f"  {name.lower():9} min {us(seen.min()):6.2f}  median {us(np.median(seen)):6.2f}  max {us(seen.max()):6.2f}")
+    ends = times[:, 0, lab.LOOPED]
+    order = [cta for cta in np.argsort(ends) if ends[cta] > start]
+    told = lambda ctas: " ".join(f"{us(ends[cta]):.1f} on {lab.processors(kernel)[cta]}" for cta in ctas)
+    print(f"  looped, by multiprocessor: first {told(order[:12])}; last {told(order[-12:])}")
     row = lambda warp, cta: " ".join(f"{us(x):.2f}" for x in times[cta, warp, lab.UNITS : lab.UNITS + 32] if x > 0)
     for cta in (0, min(60, ctas - 1)):
         print(f"  CTA {cta}: units issued {row(warps, cta)}")
@@ -70,6 +79,7 @@ def main():
     parser.add_argument("--producers", default=str(PRODUCERS))
     parser.add_argument("--page", type=int, default=16)
     parser.add_argument("--late", action="store_true", help="the next kernel's start late, too")
+    parser.add_argument("--reverse", action="store_true", help="the even share's CTAs in reverse order, too")
     parser.add_argument("--loads-only", action="store_true")
     parser.add_argument("--trace", action="store_true")
     arguments = parser.parse_args()
@@ -92,6 +102,8 @@ def main():
                     make(schedule, ring, "" if most == PRODUCERS else f" {most} producers", lambda x: with_producers(x, most))
                 if arguments.late:
                     make(schedule, ring, " late", with_late_start)
+            if arguments.reverse:
+                make("even", ring, " reverse", with_reverse_order)
             if arguments.loads_only:
                 make("even", ring, " loads only", without_products)
         print(text, "; ".join(f"{name_of(ring)}: {k.registers} registers, {k.shared} bytes" for (schedule, ring, label), k in kernels.items() if schedule == "even" and not label))

@@ -93,8 +93,8 @@ void expect_even(const Schedule& schedule, const Batch& batch) {
     }
     const std::vector<Tile>& line = lines[static_cast<size_t>(cta % lanes)];
     size_t& at = ends[static_cast<size_t>(cta % lanes)];
-    ASSERT_EQ(schedule.begin(walk.shares[0], range), static_cast<int>(at));
-    int count = 0;
+    int claimed = 0, count = 0;
+    ASSERT_EQ(schedule.begin(walk.shares[0], range, claimed), static_cast<int>(at));
     for (const HostSegment& s : walk.segments[0]) {
       ASSERT_GT(s.count, 0);
       ASSERT_TRUE(!aligned || s.count == s.tiles || walk.segments[0].size() == 1);
@@ -106,7 +106,7 @@ void expect_even(const Schedule& schedule, const Batch& batch) {
         ASSERT_EQ(schedule.owner(walk.shares[0], static_cast<int>(at)), range);
       }
     }
-    ASSERT_EQ(schedule.begin(walk.shares[0], range + 1), static_cast<int>(at));
+    ASSERT_EQ(count, claimed);
     ASSERT_TRUE(count >= least && count <= most && (pairs > all || count == least || count == most)) << "CTA " << cta << " has " << count << " tiles, it should be " << least << " to " << most;
     // Each warp works it out for itself: all lanes must agree.
     for (size_t lane = 1; lane < HostWarp::kLanes; ++lane) {

@@ -11,8 +11,8 @@ inline HostWalk walk_of(const pt_decode_params& p, int cta) {
     const auto at = static_cast<size_t>(lane);
     Shares shares{};
     Walk walk{};
-    const bool any = start_walk(p, lane, cta, shares, walk);
-    result.shares[at] = {shares.total, shares.group, shares.parts, shares.chunk, shares.rest, shares.lanes};
+    const bool any = start_walk(p, lane, cta, shares, walk, [] {});
+    result.shares[at] = {shares.total, shares.group, shares.parts, shares.chunk, shares.rest, shares.lanes, shares.range, shares.lane};
     if (!any) return;
     result.segments[at].push_back(told(walk.now));
     while (walk.left > 0) {
@@ -23,7 +23,7 @@ inline HostWalk walk_of(const pt_decode_params& p, int cta) {
   return result;
 }
 
-inline Shares shares_of(HostShares s) { return {s.total, s.group, s.parts, s.chunk, s.rest, s.lanes}; }
+inline Shares shares_of(HostShares s) { return {s.total, s.group, s.parts, s.chunk, s.rest, s.lanes, s.range, s.lane}; }
 
 inline Segment pair_of(const pt_decode_params& p, int sequence, int head) {
   Segment s{};
@@ -41,7 +41,7 @@ inline const Schedule& schedule() {
       spec::kv_heads,
       config::merge == kMergeCluster ? 1 : kLeastTiles,
       walk_of,
-      [](HostShares shares, int range) { return shares_of(shares).begin(range); },
+      [](HostShares shares, int range, int& count) { return shares_of(shares).begin(range, count); },
       [](HostShares shares, int tile) { return shares_of(shares).owner(tile); },
       [](const pt_decode_params& p, int sequence, int head) { return span_of(p, sequence, head).tiles; },
       [](const pt_decode_params& p, int sequence, int head, int split, int num_splits) {

@@ -20,7 +20,7 @@ struct HostSegment {
   int sequence, head, row_tile, first, count, tiles, line;
 };
 struct HostShares {
-  int total, group, parts, chunk, rest, lanes;
+  int total, group, parts, chunk, rest, lanes, range, lane;
   bool operator==(const HostShares&) const = default;
 };
 struct HostWalk {
@@ -32,7 +32,7 @@ struct Schedule {
   int row_tiles, tile_tokens, kv_heads;
   int least_tiles;    // of a part of the fixed partition
   HostWalk (*walk)(const pt_decode_params&, int cta);
-  int (*begin)(HostShares, int cta);
+  int (*begin)(HostShares, int cta, int& count);
   int (*owner)(HostShares, int tile);
   int (*tiles_of)(const pt_decode_params&, int sequence, int head);
   HostSegment (*split)(const pt_decode_params&, int sequence, int head, int split, int num_splits);

@@ -58,7 +58,7 @@ struct Ending {
     part = split;
     if (!kSplit || s.count == s.span.tiles) return;
     if constexpr (config::even_share) {
-      parts = even_partials(shares, s, blockIdx.x, part);
+      parts = even_partials(shares, s, part);
     } else if constexpr (config::merge == kMergeCluster) {
       const int ctas = ptx::cluster_ctas();
       parts = fixed_partials(p, s, rows, ctas);
@@ -272,50 +272,57 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
   ptx::let_next_kernel_start();
   if constexpr (spec::mask != 0) ptx::wait_for_previous_kernel();  // the mask decides what may be read
 
-  Shares shares{0, 0, 1};
+  // Stages and barriers of this warp, or with a producer of the CTA.
+  const int first_stage = kProducer ? 0 : warp * config::num_stages;
+  unsigned char* stages = shared + first_stage * kStageBytes;
+  u32* present_of = reinterpret_cast<u32*>(shared + kPresentAt) + first_stage;
+  const u32 barriers = ptx::shared_address(shared + kBarriersAt) + first_stage * 8;
+  const auto prepare = [&] {
+    clear_padding(stages, lane);
+#if PT_TENSOR_MAPS
+    if (thread == 0) {
+#pragma unroll 1
+      for (int stage = 0; stage < kStages; ++stage) {
+        ptx::barrier_init(barriers + stage * 8, 1);
+        ptx::barrier_init(barriers + (kStages + stage) * 8, 32);
+      }
+    }
+    ptx::fence_async();
+#else
+    if constexpr (config::loader == kLoadRows) {
+      if (lane < config::num_stages) ptx::barrier_init(barriers + lane * 8, 1);
+      ptx::fence_async();
+      __syncwarp();
+    }
+#endif
+  };
+
+  Shares shares{};
   Walk walk;
   int split = 0;
   if constexpr (config::even_share) {
-    if (!start_walk(p, lane, blockIdx.x, shares, walk)) return;
+    if (!start_walk(p, lane, blockIdx.x, shares, walk, prepare)) return;
   } else {
     int x = blockIdx.x;
     if constexpr (kSplit) split = x % p.num_splits, x /= p.num_splits;
     walk.now.row_tile = x % kRowTiles;
     walk.now.head = x / kRowTiles % spec::kv_heads;
     walk.now.sequence = x / (kRowTiles * spec::kv_heads);
-    walk.now.span = span_of(p, walk.now.sequence, walk.now.head);
+    const int claimed = ptx::load_now(length_at(p, walk.now.sequence, walk.now.head));
+    prepare();
+    walk.now.span = span_of(p, walk.now.sequence, walk.now.head, claimed);
     walk.left = 0;
     take_split(walk.now, split, kSplit ? p.num_splits : 1);
     // Nothing to do for this CTA, or for its whole cluster.
     if (config::merge == kMergeCluster ? split - ptx::cluster_rank() >= used_splits(walk.now.span, p.num_splits) : walk.now.count == 0) return;
   }
 
-  // Stages and barriers of this warp, or with a producer of the CTA.
-  const int first_stage = kProducer ? 0 : warp * config::num_stages;
-  unsigned char* stages = shared + first_stage * kStageBytes;
-  u32* present_of = reinterpret_cast<u32*>(shared + kPresentAt) + first_stage;
-  const u32 barriers = ptx::shared_address(shared + kBarriersAt) + first_stage * 8;
-  clear_padding(stages, lane);
 #if PT_TENSOR_MAPS
-  if (thread == 0) {
-#pragma unroll 1
-    for (int stage = 0; stage < kStages; ++stage) {
-      ptx::barrier_init(barriers + stage * 8, 1);
-      ptx::barrier_init(barriers + (kStages + stage) * 8, 32);
-    }
-  }
-  ptx::fence_async();
   __syncthreads();
   if (warp >= config::num_warps) {
     if constexpr (kSplit && config::merge == kMergeCluster) ptx::cluster_arrive();  // for its part; it never waits
     produce(p, maps, shared, walk, warp - config::num_warps, lane);
     return;
-  }
-#else
-  if constexpr (config::loader == kLoadRows) {
-    if (lane < config::num_stages) ptx::barrier_init(barriers + lane * 8, 1);
-    ptx::fence_async();
-    __syncwarp();
   }
 #endif
 

@@ -85,9 +85,7 @@ __device__ __forceinline__ void report(const pt_decode_params& p, int kind, int 
 
 // What a launch claims and a kernel cuts: lengths beyond the table row, more query tokens than the kernel has rows for.
 __device__ __forceinline__ void check_claims(const pt_decode_params& p, int sequence, int head, const Span& span) {
-  i64 at = sequence;
-  if constexpr (spec::headwise) at = static_cast<i64>(sequence) * p.seq_lens_stride_seq + static_cast<i64>(head) * p.seq_lens_stride_head;
-  const int claimed = __ldg(p.seq_lens + at);
+  const int claimed = __ldg(length_at(p, sequence, head));
   if (claimed > span.length) report(p, 3, sequence, head, claimed, span.length);
   if (spec::q_len > 1 && p.cu_seqlens_q != nullptr) {
     const int tokens = __ldg(p.cu_seqlens_q + sequence + 1) - __ldg(p.cu_seqlens_q + sequence);

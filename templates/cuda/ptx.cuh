@@ -17,6 +17,19 @@ namespace ptx {
 
 __device__ __forceinline__ u32 shared_address(const void* p) { return static_cast<u32>(__cvta_generic_to_shared(p)); }
 
+// A load that is issued here, however much later the value is used.
+__device__ __forceinline__ int load_now(const int* global) {
+#ifdef __CUDA_ARCH__
+  int value;
+  asm volatile("ld.global.nc.b32 %0, [%1];" : "=r"(value) : "l"(global));
+  return value;
+#else
+  return *global;
+#endif
+}
+// Works the value out here, not where it is used.
+__device__ __forceinline__ void keep(int value) { asm volatile("" ::"r"(value)); }
+
 // 16 bytes global -> shared.
 __device__ __forceinline__ void copy16_async(u32 shared, const void* global) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");

@@ -94,13 +94,14 @@ __device__ __forceinline__ Partials fixed_partials(const pt_decode_params& p, co
   const int first = pair_row(s, rows) * all;
   return {ceil_div(used_splits(s.span, p.num_splits), ctas), first, 1, all, first};
 }
-__device__ __forceinline__ Partials even_partials(const Shares& shares, const Segment& s, int cta, int& part) {
+__device__ __forceinline__ Partials even_partials(const Shares& shares, const Segment& s, int& part) {
   const int first = shares.owner(s.line), last = shares.owner(s.line + s.span.tiles - 1);
   constexpr int kSlots = 2 * kRowsPerCta;
   const int stride = shares.lanes * kSlots;
-  part = cta / shares.lanes - first;
-  const int at = first * stride + cta % shares.lanes * kSlots;
-  return {last - first + 1, at, stride, 1, at + (shares.begin(first) < s.line ? kRowsPerCta : 0)};
+  part = shares.range - first;
+  const int at = first * stride + shares.lane * kSlots;
+  int tiles;
+  return {last - first + 1, at, stride, 1, at + (shares.begin(first, tiles) < s.line ? kRowsPerCta : 0)};
 }
 
 // A weighted sum of a cluster's parts: base-2 LSEs relative to `top`.
@@ -142,7 +143,7 @@ struct Mixture {
 // memory hold are asked for at once. Meanwhile a warp turns a row's LSEs into weights; then a thread sums four dims of a row over the parts.
 template <int kMergers, int kBytes, class Sync>
 __device__ __forceinline__ void merge_parts(const pt_decode_params& p, const Segment& s, const RowMap& rows, int first_row, int end_row, const Partials& parts, int thread, unsigned char* memory, Sync sync) {
-  constexpr int kQuads = spec::head_dim_v / 4, kMostItems = 4, kMostLses = 4;  // of a thread: (row, dims / 4), each a sum in four registers, and LSEs that it fetches
+  constexpr int kQuads = spec::head_dim_v / 4, kMostItems = kMergers < 128 ? 2 : 4, kMostLses = 4;  // of a thread: (row, dims / 4), each a sum in four registers, and LSEs that it fetches; few warps hold more rows, and spill sooner
   constexpr int kRowsAtOnce = min_of(kLiveRows, max_of(kMostItems * kMergers / kQuads, 1)), kPart = kRowsAtOnce * kQuads;
   constexpr int kItems = ceil_div(kPart, kMergers);
   struct Total {

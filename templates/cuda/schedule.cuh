@@ -42,6 +42,7 @@ struct Shares {
   int group, parts;  // tiles of a group, and its ranges
   int chunk, rest;   // tiles of a group's range; as many ranges, the first ones, have one more
   int lanes;         // CTAs to a range: kLanes, or 1
+  int range, lane;   // of this CTA
 
   // How pairs and ranges fit each other, whatever the lengths: divisions that are done while these are on the way.
   struct Fit {
@@ -76,11 +77,13 @@ struct Shares {
     rest = group - chunk * parts;
     return used;
   }
-  __device__ __forceinline__ int begin(int range) const {
+  // The first tile of a range that has any, and how many it has.
+  __device__ __forceinline__ int begin(int range, int& count) const {
     int before = 0;
     if (group < total) before = parts == 1 ? range : range / parts;
-    const int part = range - before * parts;
-    return min(before * group + part * chunk + min(part, rest), total);
+    const int part = range - before * parts, first = before * group + part * chunk + min(part, rest);
+    count = min(chunk + (part < rest), total - first);
+    return first;
   }
   // The range that holds a tile.
   __device__ __forceinline__ int owner(int tile) const {
@@ -91,14 +94,14 @@ struct Shares {
   }
 };
 
-// Tiles of a sequence in the line.
-__device__ __forceinline__ int sequence_tiles(const pt_decode_params& p, int sequence, int lanes) {
+// Tiles of a sequence in the line. `claimed`: its length, of the first KV head.
+__device__ __forceinline__ int sequence_tiles(const pt_decode_params& p, int sequence, int lanes, int claimed) {
   if (kHeadsMayDiffer && !heads_are_alike(p)) {
-    int tiles = 0;
-    for (int h = 0; h < spec::kv_heads; ++h) tiles += span_of(p, sequence, h).tiles;
+    int tiles = span_of(p, sequence, 0, claimed).tiles;
+    for (int h = 1; h < spec::kv_heads; ++h) tiles += span_of(p, sequence, h).tiles;
     return tiles * kRowTiles;
   }
-  return span_of(p, sequence, 0).tiles * (lanes > 1 ? 1 : kLanes);
+  return span_of(p, sequence, 0, claimed).tiles * (lanes > 1 ? 1 : kLanes);
 }
 
 // A CTA's walk through its range of the line. The loader and the consumer have one each.
@@ -133,16 +136,24 @@ struct Walk {
   }
 };
 
-// Every warp computes the same; returns false where the CTA's range is empty.
-__device__ __forceinline__ bool start_walk(const pt_decode_params& p, int lane, int cta, Shares& shares, Walk& walk) {
-  shares.lanes = walk.lanes = heads_are_alike(p) && p.num_ctas >= kLanes ? kLanes : 1;
-  const int range = cta / shares.lanes, pairs = kLanes / shares.lanes;  // pairs of a sequence in the line
-  const Shares::Fit fit(p.batch * pairs, p.num_ctas / shares.lanes);
-  if (range >= fit.ranges) return false;
+// Every warp computes the same; returns false where the CTA's range is empty. `meanwhile` is done while the lengths are on the way.
+template <class Meanwhile>
+__device__ __forceinline__ bool start_walk(const pt_decode_params& p, int lane, int cta, Shares& shares, Walk& walk, Meanwhile meanwhile) {
+  const bool side_by_side = heads_are_alike(p) && p.num_ctas >= kLanes;
+  const auto each_of = [&](int x) { return side_by_side ? x / kLanes : x; };
+  shares.lanes = walk.lanes = side_by_side ? kLanes : 1;
+  shares.range = each_of(cta);
+  shares.lane = side_by_side ? cta % kLanes : 0;
+  const int pairs = side_by_side ? 1 : kLanes;  // of a sequence in the line
+  const int claimed = lane < p.batch ? ptx::load_now(length_at(p, lane, 0)) : 0;
+  meanwhile();
+  const Shares::Fit fit(p.batch * pairs, each_of(p.num_ctas));
+  ptx::keep(fit.users), ptx::keep(fit.cut);
+  if (shares.range >= fit.ranges) return false;
   int mine = 0, first_chunk = 0, least = 0x7fffffff, most = 0;
 #pragma unroll 1
   for (int base = 0; base < p.batch; base += 32) {
-    const int x = base + lane < p.batch ? sequence_tiles(p, base + lane, shares.lanes) : 0;
+    const int b = base + lane, x = b < p.batch ? sequence_tiles(p, b, shares.lanes, base == 0 ? claimed : __ldg(length_at(p, b, 0))) : 0;
     if (base == 0) first_chunk = x;
     mine += x;
     most = max(most, x);
@@ -151,13 +162,12 @@ __device__ __forceinline__ bool start_walk(const pt_decode_params& p, int lane, 
   const int total = __reduce_add_sync(0xffffffffu, mine);
   least = __reduce_min_sync(0xffffffffu, least);
   const bool alike = heads_are_alike(p) && least == __reduce_max_sync(0xffffffffu, most);
-  if (range >= shares.divide(total, !alike ? 0 : shares.lanes > 1 ? least : least / kLanes, fit)) return false;
-  const int begin = shares.begin(range);
-  walk.left = shares.begin(range + 1) - begin;
+  if (shares.range >= shares.divide(total, !alike ? 0 : side_by_side ? least : least / kLanes, fit)) return false;
+  const int begin = shares.begin(shares.range, walk.left);
   int before = 0;
 #pragma unroll 1
   for (int base = 0;; base += 32) {
-    const int x = base == 0 ? first_chunk : base + lane < p.batch ? sequence_tiles(p, base + lane, shares.lanes) : 0;
+    const int b = base + lane, x = base == 0 ? first_chunk : b < p.batch ? sequence_tiles(p, b, shares.lanes, __ldg(length_at(p, b, 0))) : 0;
     int sum = x;  // inclusive
 #pragma unroll
     for (int distance = 1; distance < 32; distance *= 2) {
@@ -175,9 +185,9 @@ __device__ __forceinline__ bool start_walk(const pt_decode_params& p, int lane, 
   }
   walk.now.head = walk.now.row_tile = 0;
   walk.now.span = span_of(p, walk.now.sequence, 0);
-  if (shares.lanes > 1) {
-    walk.now.head = cta % shares.lanes / kRowTiles;
-    walk.now.row_tile = cta % kRowTiles;
+  if (side_by_side) {
+    walk.now.head = shares.lane / kRowTiles;
+    walk.now.row_tile = shares.lane % kRowTiles;
   } else if constexpr (!kHeadsMayDiffer) {  // all pairs of the sequence are of one length
     const int pair = (begin - walk.now.line) / walk.now.span.tiles;
     walk.now.head = pair / kRowTiles;

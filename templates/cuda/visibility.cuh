@@ -11,11 +11,13 @@ constexpr int kRowsPerCta = kColumnTiles * 8;
 constexpr int kRowTiles = ceil_div(kRows, kRowsPerCta);           // CTAs that walk the same keys for different rows
 constexpr bool kHeadsMayDiffer = spec::window || spec::headwise;  // which keys a pair has may depend on the KV head
 
+__device__ __forceinline__ const int* length_at(const pt_decode_params& p, int sequence, int head) {
+  if constexpr (spec::headwise) return p.seq_lens + static_cast<i64>(sequence) * p.seq_lens_stride_seq + static_cast<i64>(head) * p.seq_lens_stride_head;
+  return p.seq_lens + sequence;
+}
 // Tokens of a pair that its table row can hold; a longer claim is cut, so that nothing past the row is read.
-__device__ __forceinline__ int usable_length(const pt_decode_params& p, int sequence, int head) {
-  i64 at = sequence;
-  if constexpr (spec::headwise) at = static_cast<i64>(sequence) * p.seq_lens_stride_seq + static_cast<i64>(head) * p.seq_lens_stride_head;
-  const int length = max(__ldg(p.seq_lens + at), 0);
+__device__ __forceinline__ int usable_length(const pt_decode_params& p, int claimed) {
+  const int length = max(claimed, 0);
   const i64 capacity = static_cast<i64>(p.block_table_width) * spec::page_size;
   return static_cast<int>(length < capacity ? static_cast<i64>(length) : capacity);
 }
@@ -55,9 +57,10 @@ struct Span {
   }
 };
 
-__device__ __forceinline__ Span span_of(const pt_decode_params& p, int sequence, int head) {
+// `claimed`: what lies at length_at().
+__device__ __forceinline__ Span span_of(const pt_decode_params& p, int sequence, int head, int claimed) {
   Span s;
-  s.length = usable_length(p, sequence, head);
+  s.length = usable_length(p, claimed);
   const QueryTokens query = query_tokens(p, sequence);
   s.tokens = query.count;
   s.window = spec::window ? __ldg(p.window + head) : 0;
@@ -91,6 +94,7 @@ __device__ __forceinline__ Span span_of(const pt_decode_params& p, int sequence,
   s.tiles = max(s.tiles, 1);  // an empty pair has one tile without keys: someone has to write its rows
   return s;
 }
+__device__ __forceinline__ Span span_of(const pt_decode_params& p, int sequence, int head) { return span_of(p, sequence, head, __ldg(length_at(p, sequence, head))); }
 
 // The masks of one pair.
 struct Visibility {

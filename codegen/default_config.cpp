@@ -48,7 +48,7 @@ struct Shape {
 // boxes, larger head dims or less shared memory leave.
 constexpr Shape kShapes[] = {{2, 4, 32, 24}, {2, 4, 32, 16}, {2, 4, 32, 12}, {2, 4, 32, 8}, {2, 4, 32, 4}, {2, 4, 16, 12}, {2, 4, 16, 8},
                              {2, 4, 16, 4}, {0, 4, 16, 3},  {0, 4, 16, 2},  {0, 2, 16, 2},  {0, 1, 16, 2}};
-// A ring need not hold more than its CTA walks (1 x 1024 in clusters of 8: 3.5 us with 64 KiB, 4.0 with 128), and where CTAs come in many waves two of them fit a
+// A ring need not hold more than its CTA walks (1 x 1024 in clusters of 8: 3.5 us with 64 KiB, 4.0 with 128; but 8/1 heads, 8 x 200 in one pass: 4.4 and 3.1), and where CTAs come in many waves two of them fit a
 // multiprocessor (64 x 1024 in one pass: 62.7 us with 64 KiB, 65.3 with 128).
 constexpr int64_t kSmallRing = 64 * 1024;
 // But an even share's CTA has its multiprocessor to itself: with 64 KiB the next launch's CTAs stand beside it and load (1 x 1024: 6.6 us with 64 KiB, 5.0 with 128;
@@ -137,9 +137,9 @@ const KernelConfig* DefaultConfigs::cuda_shape(std::optional<Bucket> bucket, int
 }
 
 // The same with a schedule that every spec has: in the bucket, or, where it has no candidates, whatever runs at all.
-const KernelConfig& DefaultConfigs::required_shape(std::optional<Bucket> bucket, const Schedule& schedule) {
+const KernelConfig& DefaultConfigs::required_shape(std::optional<Bucket> bucket, int64_t bytes, const Schedule& schedule) {
   for (const std::optional<Bucket>& where : {bucket, std::optional<Bucket>()}) {
-    if (const KernelConfig* config = cuda_shape(where, kSmallRing, schedule)) return *config;
+    if (const KernelConfig* config = cuda_shape(where, bytes, schedule)) return *config;
   }
   KernelConfig smallest = schedule.config();
   set_shape(smallest, std::end(kShapes)[-1]);
@@ -167,7 +167,7 @@ const KernelConfig& DefaultConfigs::cuda_config(const CallShape& call) {
     const int64_t bytes = head_bytes(spec_, pairs * bucket.len()) * row_tiles * 4 / (int64_t{quarters} * target_.processors);
     if (const KernelConfig* config = cuda_shape(bucket, std::max(bytes, kEvenShareRing), even_share(quarters))) return *config;
   }
-  return required_shape(bucket, one_pass());
+  return required_shape(bucket, ctas <= target_.processors ? head_bytes(spec_, bucket.len()) : kSmallRing, one_pass());
 }
 
 // Two pieces for each thread, so that one slow thread does not hold up the whole call.
@@ -181,12 +181,12 @@ KernelConfig DefaultConfigs::cpu_config(Bucket bucket) {
   return best;
 }
 
-KernelConfig DefaultConfigs::shape() { return target_.backend == Backend::cuda ? required_shape(kLargeBatch, one_pass()) : cpu_shape(spec_, target_); }
+KernelConfig DefaultConfigs::shape() { return target_.backend == Backend::cuda ? required_shape(kLargeBatch, kSmallRing, one_pass()) : cpu_shape(spec_, target_); }
 
 KernelConfig DefaultConfigs::at(const CallShape& call) {
   const bool cuda = target_.backend == Backend::cuda;
   if (spec_.batch_invariant)
-    return cuda ? required_shape(std::nullopt, fixed_partition(kBatchInvariantSplits, 1)) : with_splits(cpu_shape(spec_, target_), kBatchInvariantSplits);
+    return cuda ? required_shape(std::nullopt, kSmallRing, fixed_partition(kBatchInvariantSplits, 1)) : with_splits(cpu_shape(spec_, target_), kBatchInvariantSplits);
   return cuda ? cuda_config(call) : cpu_config(call.bucket);
 }
 

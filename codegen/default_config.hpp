@@ -49,7 +49,7 @@ class DefaultConfigs {
 
   Shapes& shapes(const Schedule&);
   const KernelConfig* cuda_shape(std::optional<Bucket>, int64_t bytes, const Schedule&);
-  const KernelConfig& required_shape(std::optional<Bucket>, const Schedule&);
+  const KernelConfig& required_shape(std::optional<Bucket>, int64_t bytes, const Schedule&);
   const KernelConfig& cuda_config(const CallShape&);
   KernelConfig cpu_config(Bucket);
 

@@ -132,6 +132,30 @@ TEST(DefaultConfig, ShortContextsOfSmallBatchesMeetInClusters) {
   EXPECT_EQ(default_config(spec, Target::by_name("sm_89"), Bucket{0, 4}).variant(), 1);
 }
 
+// Catches a ring that makes the only CTA of a multiprocessor wait for its own tiles, or one that keeps a second CTA out where there are many.
+TEST(DefaultConfig, OnePassHasARingOfItsContextWhereCtasAreFew) {
+  const AttentionSpec spec = decode_spec(8, 1, 128);
+  const Target target = Target::by_name("sm_90a");
+  int few = 0, many = 0;
+  for (int b = 0; b < Bucket::kBatchCells; ++b) {
+    for (int l = 0; l <= 4; ++l) {  // up to 256 tokens
+      const Bucket bucket{b, Bucket::kMinLenLog2 + l};
+      const KernelConfig config = default_config(spec, target, bucket);
+      if (config.variant() != 1) continue;
+      const int ring_tokens = config.at("NUM_STAGES") * config.at("TILE_KV");
+      if (bucket.batch() <= target.processors) {
+        ASSERT_GE(ring_tokens, bucket.len()) << bucket.text() << " " << config.canonical_json();
+        ++few;
+      } else {
+        ASSERT_LE(ring_tokens, 128) << bucket.text() << " " << config.canonical_json();
+        ++many;
+      }
+    }
+  }
+  EXPECT_GT(few, 10);
+  EXPECT_GT(many, 5);
+}
+
 // Catches a default for batches whose lengths differ that comes in waves: such a batch has several times the sequences that its bucket says.
 TEST(DefaultConfig, ClustersOfRaggedBatchesLeaveRoom) {
   const Target target = Target::by_name("sm_90a");

@@ -228,6 +228,29 @@ TEST_F(Cli, EveryKindOfLayerIsTuned) {
   for (const char* layers : {"(layers 0)", "(layers 1)"}) EXPECT_NE(result.out.find(layers), std::string::npos) << result.out;
 }
 
+// Faults: a verb that knows one page size where others take a list; a size named twice is worked through twice; a table of one size taken for all.
+TEST_F(Cli, EveryVerbTakesSeveralPageSizes) {
+  const std::vector<std::string> shape = {tiny(), "--device", "cpu", "--batch", "1", "--len", "64", "--page-size", "16,7,16"};
+  const auto with = [&](std::vector<std::string> words, const std::vector<std::string>& more) {
+    words.insert(words.end(), shape.begin(), shape.end());
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  Result plan = run(with({"plan"}, {"--json"}));
+  ASSERT_EQ(plan.code, 0) << plan.err;
+  EXPECT_EQ(Json::parse(plan.out)["devices"][0]["to_tune"], 2);
+  Result tune = run(with({"tune"}, {"--budget", "5s"}));
+  ASSERT_EQ(tune.code, 0) << tune.out << tune.err;
+  for (const char* page : {"page 16,", "page 7,"}) EXPECT_NE(tune.out.find(page), std::string::npos) << tune.out;
+  const auto files = [&](const std::string& pages) {
+    Result result = run({"export", tiny(), "--page-size", pages, "--out", (dir_ / pages).string(), "--json"});
+    EXPECT_EQ(result.code, 0) << result.err;
+    return Json::parse(result.out)["files"].size();
+  };
+  EXPECT_EQ(files("7"), 1U);
+  EXPECT_EQ(files("7,16"), 2U);
+}
+
 // Fault: a model that is not supported counts as done, or fails without the reason.
 TEST_F(Cli, AnUnsupportedModelFailsAndGivesTheReason) {
   Result result = run({"tune", tiny(), "--device", "cpu", "--batch", "1", "--len", "64", "--budget", "5s", "--kv-dtype", "fp8_e4m3"});

@@ -92,27 +92,25 @@ int run_bench(const BenchArguments& arguments) {
   Lines lines(arguments.out);
   Totals totals;
   catch_interrupt();
-  for (int page : arguments.model.page_sizes) {
-    ModelAttention model = load_model(arguments.model, page);
-    Grid cells = grid(arguments.model, device->target().backend);
-    if (arguments.tune) {
-      Workset set = make_workset(model, arguments.model, device->id());
-      if (!set.list.works.empty()) tune_workset(set, *store, budget_s / static_cast<double>(arguments.model.page_sizes.size()), false, true);
+  ModelAttention model = load_model(arguments.model);
+  Grid cells = grid(arguments.model, device->target().backend);
+  if (arguments.tune) {
+    Workset set = make_workset(model, arguments.model, device->id());
+    if (!set.list.works.empty()) tune_workset(set, *store, budget_s, false, true);
+  }
+  ConfigChooser chooser(*device, *store);
+  std::vector<AttentionSpec> done;
+  for (const LayerGroup& group : model.groups) {
+    if (std::find(done.begin(), done.end(), group.spec) != done.end()) continue;
+    done.push_back(group.spec);
+    if (Support support = supports(group.spec, device->target()); !support) {
+      ++totals.failed;
+      fmt::print(stderr, "not supported: layers {}: {}\n", ranges_text(group.layers), support.reason);
+      continue;
     }
-    ConfigChooser chooser(*device, *store);
-    std::vector<AttentionSpec> done;
-    for (const LayerGroup& group : model.groups) {
-      if (std::find(done.begin(), done.end(), group.spec) != done.end()) continue;
-      done.push_back(group.spec);
-      if (Support support = supports(group.spec, device->target()); !support) {
-        ++totals.failed;
-        fmt::print(stderr, "not supported: layers {}: {}\n", ranges_text(group.layers), support.reason);
-        continue;
-      }
-      for (int batch : cells.batches)
-        for (int len : cells.lens)
-          if (!interrupted()) bench_cell(arguments, {group.spec, batch, len, arguments.ragged}, *device, *store, chooser, peers, lines, totals);
-    }
+    for (int batch : cells.batches)
+      for (int len : cells.lens)
+        if (!interrupted()) bench_cell(arguments, {group.spec, batch, len, arguments.ragged}, *device, *store, chooser, peers, lines, totals);
   }
   print_problems(*store);
   if (totals.measured == 0) return kFailed;
@@ -124,7 +122,7 @@ int run_bench(const BenchArguments& arguments) {
 void add_bench(CLI::App& app, Run& run) {
   auto arguments = std::make_shared<BenchArguments>();
   CLI::App* verb = app.add_subcommand("bench", "Measure a model's decode kernels: one JSON line per batch, length and page size");
-  add_model_options(*verb, arguments->model, true);
+  add_model_options(*verb, arguments->model);
   add_device_option(*verb, arguments->device);
   verb->add_option("--configs", arguments->configs, "tuned (what an engine gets), default (without any measurement), both (side by side), space (all candidates)")
       ->check(CLI::IsMember({"tuned", "default", "both", "space"}))

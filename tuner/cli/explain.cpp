@@ -50,7 +50,7 @@ std::vector<std::string> remarks(const Workset& set, const Store& store, const A
 int run_explain(const ExplainArguments& arguments) {
   if (arguments.model.batches.size() != 1 || arguments.model.lens.size() != 1) throw UsageError("explain takes one --batch and one --len");
   int batch = arguments.model.batches.front(), len = arguments.model.lens.front();
-  ModelAttention model = load_model(arguments.model, arguments.model.page_sizes.front());
+  ModelAttention model = load_model(arguments.model);
   Workset set;
   set.device = one_device(arguments.device);
   set.policy = MeasurePolicy::for_backend(set.device->target().backend);

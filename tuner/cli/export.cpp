@@ -39,7 +39,7 @@ std::vector<Store::Row> chosen_rows(const ExportArguments& arguments, const Stor
   std::vector<Store::Row> rows = store.all_winners();
   if (arguments.model.model.empty()) return rows;
   std::set<std::string> keys;
-  for (const LayerGroup& group : load_model(arguments.model, arguments.model.page_sizes.front()).groups) keys.insert(spec_key(group.spec));
+  for (const LayerGroup& group : load_model(arguments.model).groups) keys.insert(spec_key(group.spec));
   std::erase_if(rows, [&](const Store::Row& row) { return keys.count(row.winner.spec_key) == 0; });
   return rows;
 }

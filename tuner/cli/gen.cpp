@@ -117,7 +117,7 @@ int run_gen(const GenArguments& arguments) {
   } catch (const Error& wrong) {
     throw UsageError(fmt::format("--target: {}", wrong.what()));
   }
-  ModelAttention model = load_model(arguments.model, arguments.model.page_sizes.front());
+  ModelAttention model = load_model(arguments.model);
   WorkList list = work_list(model, target, grid(arguments.model, target.backend), 0);
   print_left_out(list);
   require_some(list, target);

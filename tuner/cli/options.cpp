@@ -1,8 +1,11 @@
 #include "tuner/cli/options.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <sstream>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -51,14 +54,10 @@ std::string read_text(const fs::path& path) {
 
 }  // namespace
 
-void add_model_options(CLI::App& app, ModelOptions& options, bool many_pages) {
+void add_model_options(CLI::App& app, ModelOptions& options) {
   app.add_option("model", options.model, "Path of a Hugging Face style config.json, or the name of a model that comes with pagetune (llama-3.1-8b)")->required();
   app.add_option("--tp", options.tp, "Tensor-parallel ranks")->check(CLI::Range(1, 1024))->capture_default_str();
-  auto* pages = app.add_option("--page-size", options.page_sizes, "Tokens of a page")->check(CLI::Range(1, 65536))->capture_default_str();
-  if (many_pages)
-    pages->delimiter(',');
-  else
-    pages->expected(1);
+  app.add_option("--page-size", options.page_sizes, "Tokens of a page, P,…")->delimiter(',')->check(CLI::Range(1, 65536))->capture_default_str();
   app.add_option("--kv-dtype", options.kv_dtype, "Type of the KV cache: auto (the model's), bf16, fp16, fp32, fp8_e4m3, …")->capture_default_str();
   app.add_option("--layout", options.layout, "Order of a page: nhd or hnd")->capture_default_str();
   app.add_flag("--lse", options.lse, "Kernels that also write the log-sum-exp");
@@ -66,10 +65,9 @@ void add_model_options(CLI::App& app, ModelOptions& options, bool many_pages) {
   app.add_option("--len", options.lens, "KV lengths in tokens, L,…")->delimiter(',')->check(CLI::Range(1, 4194304));
 }
 
-ModelAttention load_model(const ModelOptions& options, int page_size) {
+ModelAttention load_model(const ModelOptions& options) {
   ImportOptions wanted;
   wanted.tp = options.tp;
-  wanted.page_size = page_size;
   wanted.kv_dtype = options.kv_dtype;
   wanted.lse = options.lse;
   try {
@@ -78,8 +76,22 @@ ModelAttention load_model(const ModelOptions& options, int page_size) {
   } catch (const Error& wrong) {
     throw UsageError(wrong.what());
   }
-  fs::path path = find_model(options.model);
-  return import_model(path.string(), read_text(path), wanted);
+  const fs::path path = find_model(options.model);
+  const std::string text = read_text(path);
+  ModelAttention all;
+  for (auto page = options.page_sizes.begin(); page != options.page_sizes.end(); ++page) {
+    if (std::find(options.page_sizes.begin(), page, *page) != page) continue;
+    wanted.page_size = *page;
+    ModelAttention model = import_model(path.string(), text, wanted);
+    if (page == options.page_sizes.begin()) {
+      all = std::move(model);
+      continue;
+    }
+    std::move(model.groups.begin(), model.groups.end(), std::back_inserter(all.groups));
+    for (std::string& note : model.notes)
+      if (std::find(all.notes.begin(), all.notes.end(), note) == all.notes.end()) all.notes.push_back(std::move(note));
+  }
+  return all;
 }
 
 Grid grid(const ModelOptions& options, Backend backend) {

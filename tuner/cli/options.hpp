@@ -23,11 +23,10 @@ struct ModelOptions {
   std::vector<int> lens;
 };
 
-// `many_pages`: --page-size takes a list.
-void add_model_options(CLI::App&, ModelOptions&, bool many_pages = false);
+void add_model_options(CLI::App&, ModelOptions&);
 
-// Imports the model for one page size. UsageError for a model that is not there or an unknown name among the options.
-ModelAttention load_model(const ModelOptions&, int page_size);
+// Imports the model for each page size: all of their groups, in that order. UsageError for a model that is not there or an unknown name among the options.
+ModelAttention load_model(const ModelOptions&);
 // --batch and --len where given, else the backend's defaults.
 Grid grid(const ModelOptions&, Backend);
 

@@ -103,7 +103,7 @@ Json plan_json(const Plan& plan, const Workset& set, const Store& store) {
 
 int run_plan(const PlanArguments& arguments) {
   std::vector<std::string> ids = device_ids(arguments.device);
-  ModelAttention model = load_model(arguments.model, arguments.model.page_sizes.front());
+  ModelAttention model = load_model(arguments.model);
   auto store = Store::open();
   Json plans = Json::array();
   for (const std::string& id : ids) {

@@ -72,7 +72,7 @@ Warmed prewarm(const Workset& set, Store& store) {
 
 int run_prewarm(const PrewarmArguments& arguments) {
   std::vector<std::string> ids = device_ids(arguments.device);
-  ModelAttention model = load_model(arguments.model, arguments.model.page_sizes.front());
+  ModelAttention model = load_model(arguments.model);
   auto store = Store::open();
   Json entries = Json::array();
   int code = kDone;

@@ -118,7 +118,7 @@ int exit_code(const SessionReport& report, const WorkList& list) {
 int run_tune(const TuneArguments& arguments) {
   double budget_s = budget_seconds(arguments.budget);
   std::vector<std::string> ids = device_ids(arguments.device);
-  ModelAttention model = load_model(arguments.model, arguments.model.page_sizes.front());
+  ModelAttention model = load_model(arguments.model);
   std::vector<int> codes;
   Json reports = Json::array();
   std::shared_ptr<Store> store;

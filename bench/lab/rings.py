@@ -3,7 +3,7 @@
 Prints a line for each cell, fastest first.
 
   bench/lab/rings.py [--shapes 32/8/128,64/8/64] [--cells 1x8192,8x8192,8x8192r: r for lengths from len / 16 to len] [--rings 2:4:32:8,…: loader:warps:tokens of a unit:stages] [--splits 8,16]
-                     [--producers 1,2,4] [--late] [--reverse] [--loads-only] [--trace]
+                     [--producers 1,2,4] [--late] [--reverse] [--ending-warp] [--loads-only] [--trace]
 """
 import argparse
 
@@ -45,6 +45,10 @@ def with_reverse_order(text):
     return lab.patch(text, "start_walk(p, lane, blockIdx.x,", "start_walk(p, lane, p.num_ctas - 1 - blockIdx.x,")
 
 
+def with_ending_warp(text):
+    return lab.patch(text, "constexpr bool kEndingWarps = false;", "constexpr bool kEndingWarps = true;")
+
+
 def without_products(text):
     """Only the loads: what the copies alone can do."""
     return lab.patch(text, "      if (present != 0) state.absorb(", "      if (present == 12345u) state.absorb(")
@@ -80,6 +84,7 @@ def main():
     parser.add_argument("--page", type=int, default=16)
     parser.add_argument("--late", action="store_true", help="the next kernel's start late, too")
     parser.add_argument("--reverse", action="store_true", help="the even share's CTAs in reverse order, too")
+    parser.add_argument("--ending-warp", action="store_true", help="a warp that ends the segments of an even share, too")
     parser.add_argument("--loads-only", action="store_true")
     parser.add_argument("--trace", action="store_true")
     arguments = parser.parse_args()
@@ -104,6 +109,8 @@ def main():
                     make(schedule, ring, " late", with_late_start)
             if arguments.reverse:
                 make("even", ring, " reverse", with_reverse_order)
+            if arguments.ending_warp:
+                make("even", ring, " ending warp", with_ending_warp)
             if arguments.loads_only:
                 make("even", ring, " loads only", without_products)
         print(text, "; ".join(f"{name_of(ring)}: {k.registers} registers, {k.shared} bytes" for (schedule, ring, label), k in kernels.items() if schedule == "even" and not label))

@@ -251,6 +251,16 @@ TEST_F(Cli, EveryVerbTakesSeveralPageSizes) {
   EXPECT_EQ(files("7,16"), 2U);
 }
 
+// Fault: a session that left something out says that it is done, or fails although something is there.
+TEST_F(Cli, ABudgetThatIsSpentIsPartlyDoneAndSaysWhatIsLeft) {
+  const auto tune = [&](const std::string& lens, const std::string& budget) { return run({"tune", tiny(), "--device", "cpu", "--batch", "1", "--len", lens, "--budget", budget}); };
+  ASSERT_EQ(tune("64", "5s").code, 0);
+  const Result result = tune("64,2048", "0.001s");
+  EXPECT_EQ(result.code, 3) << result.out << result.err;
+  EXPECT_NE(result.err.find("not reached"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("1 bucket is left: the same command goes on with it"), std::string::npos) << result.err;
+}
+
 // Fault: a model that is not supported counts as done, or fails without the reason.
 TEST_F(Cli, AnUnsupportedModelFailsAndGivesTheReason) {
   Result result = run({"tune", tiny(), "--device", "cpu", "--batch", "1", "--len", "64", "--budget", "5s", "--kv-dtype", "fp8_e4m3"});

@@ -102,9 +102,9 @@ void print_report(const SessionReport& report, const Workset& set, const Store& 
   print_winners(report, set.list);
   print_unfinished(report);
   if (tuned > 0) fmt::print("stored in {}\n", store.dir());
-  if (report.count(Outcome::not_reached) > 0) {
+  if (const int left = report.count(Outcome::not_reached); left > 0) {
     std::fflush(stdout);
-    fmt::print(stderr, "{} buckets are left: the same command goes on with them\n", report.count(Outcome::not_reached));
+    fmt::print(stderr, "{} left: the same command goes on with {}\n", left == 1 ? "1 bucket is" : fmt::format("{} buckets are", left), left == 1 ? "it" : "them");
   }
 }
 

@@ -306,7 +306,7 @@ def with_trace(text):
     text = patch(text, "    ending.run(state, s, rows, walk.left > 0);", f"    trace({LOOPED});\n    ending.run(state, s, rows, walk.left > 0);\n    trace({DONE});")
     text = patch(text, "    bool merges = last[0],", f"    trace({COUNTED});\n    bool merges = last[0],")
     text = patch(text, "ending.finish(s, rows);", f"ending.finish(s, rows), trace({DONE});")
-    text = patch(text, "      meeting.put(state, warp, lane);\n      sync_workers();", f"      meeting.put(state, warp, lane);\n      sync_workers();\n      trace({MET});")
+    text = patch(text, "    meeting.put(state, warp, lane);\n    sync_workers();", f"    meeting.put(state, warp, lane);\n    sync_workers();\n    trace({MET});")
     text = patch(text, "    if (last) merge(s, rows", f"    trace({COUNTED});\n    if (last) merge(s, rows")
     return patch(text, "    ptx::barrier_wait(to.barrier, 0);", f"    trace({PUSHED});\n    ptx::barrier_wait(to.barrier, 0);")
 

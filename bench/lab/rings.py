@@ -46,7 +46,39 @@ def with_reverse_order(text):
 
 
 def with_ending_warp(text):
-    return lab.patch(text, "constexpr bool kEndingWarps = false;", "constexpr bool kEndingWarps = true;")
+    """A warp of its own ends the segments of an even share: the computing warps leave their states and go on with the next segment."""
+    text = lab.patch(text, "constexpr int kThreads = kWorkers + kProducers * 32;", "constexpr int kThreads = kWorkers + (kProducers + 1) * 32;\nconstexpr int kApart = kWorkers + 32, kStatesThere = 2, kStatesTaken = 3;\n"
+                     "__device__ __forceinline__ void arrive_threads(u32 barrier) { asm volatile(\"bar.arrive %0, %1;\" ::\"r\"(barrier), \"r\"(kApart) : \"memory\"); }")
+    loop = """#pragma unroll 1
+      for (int i = thread; i < rows.live * kQuads; i += kWorkers) {
+        float lse;
+        const float4 o = meeting.take(i / kQuads, i % kQuads * 4, lse);
+        put(s, rows, i / kQuads, i % kQuads * 4, o, lse);
+      }
+"""
+    text = lab.patch(text, loop, "")
+    text = lab.patch(text, "    sync_workers();  // all have left the last meeting\n    meeting.put(state, warp, lane);\n    sync_workers();\n",
+                     "    if (later) ptx::sync_threads(kStatesTaken, kApart);\n    later = true;\n    meeting.put(state, warp, lane);\n    arrive_threads(kStatesThere);\n")
+    text = lab.patch(text, "  bool waits = false;   // where it is one that is not counted yet\n", "  bool waits = false, later = false;\n")
+    text = lab.patch(text, "    if (!waits && parts.count == 1) return;\n", "    ptx::sync_threads(kStatesTaken, kApart);\n    if (!waits && parts.count == 1) return;\n")
+    text = lab.patch(text, "  // Of a walk only the first segment", """  __device__ __forceinline__ void conclude(Walk walk, const Shares& shares) {
+    RowMap rows;
+    const Meeting meeting(memory + kMeetAt);
+#pragma unroll 1
+    for (;;) {
+      const Segment& s = walk.now;
+      rows.open(p, s);
+      open(s, rows, shares, 0);
+      ptx::sync_threads(kStatesThere, kApart);
+""" + loop.replace("kWorkers", "32") + """      arrive_threads(kStatesTaken);
+      if (walk.left == 0) return;
+      walk.next(p);
+    }
+  }
+
+  // Of a walk only the first segment""")
+    producer = "    produce(p, maps, shared, walk, warp - config::num_warps, lane);\n"
+    return lab.patch(text, producer, "    if (warp == config::num_warps + kProducers) ptx::wait_for_previous_kernel(), Ending{p, shared, lane, 0, lane}.conclude(walk, shares);\n    else " + producer.strip() + "\n")
 
 
 def without_products(text):

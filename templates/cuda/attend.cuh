@@ -5,10 +5,7 @@
 #include "cuda/paging.cuh"
 
 constexpr int kWorkers = config::num_warps * 32;             // threads that compute
-// A warp of its own may end the segments of a walk while the others go on with the next one. Not measured yet, so that nothing takes it: bench/lab does.
-constexpr bool kEndingWarps = false;
-constexpr bool kEndsApart = kEndingWarps && config::even_share && kProducer;
-constexpr int kThreads = kWorkers + (kProducers + kEndsApart) * 32;
+constexpr int kThreads = kWorkers + kProducers * 32;
 // A barrier of the computing warps.
 __device__ __forceinline__ void sync_workers() {
   if constexpr (kProducer) ptx::sync_threads(1, kWorkers);

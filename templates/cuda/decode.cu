@@ -51,7 +51,6 @@ struct Ending {
   Segment first;        // even share: the walk's first segment, and the parts of its result,
   Partials first_parts;
   bool waits = false;   // where it is one that is not counted yet
-  bool later = false;   // ending apart: not the walk's first segment
 
   // What can be known before the segment's end is worked out at its beginning, while its data is on the way.
   __device__ __forceinline__ void open(const Segment& s, const RowMap& rows, const Shares& shares, int split) {
@@ -71,47 +70,29 @@ struct Ending {
 
   __device__ __forceinline__ void run(const State& state, const Segment& s, const RowMap& rows, bool more) {
     const Meeting meeting(memory + kMeetAt);
-    if constexpr (kEndsApart) {
-      if (later) ptx::sync_threads(kStatesTaken, kApart);
-      later = true;
-      meeting.put(state, warp, lane);
-      ptx::arrive_threads(kStatesThere, kApart);
+    sync_workers();  // all have left the last meeting
+    meeting.put(state, warp, lane);
+    sync_workers();
+    if constexpr (kSplit && config::merge == kMergeCluster) {
+      gather(meeting, s, rows);
     } else {
-      sync_workers();  // all have left the last meeting
-      meeting.put(state, warp, lane);
-      sync_workers();
-      if constexpr (kSplit && config::merge == kMergeCluster) {
-        gather(meeting, s, rows);
-      } else {
-        write(meeting, s, rows, kWorkers);
-      }
-    }
-    if constexpr (config::even_share) {
-      if (more && parts.count > 1) first = s, first_parts = parts, waits = true;
-    } else if (kSplit && config::merge == kMergeLast && parts.count > 1) {
-      settle(s, rows, 0, rows.live);
-    }
-  }
-
-  // The ending warp's half: it opens the walk's segments too, one after the other, and takes what the other warps leave.
-  __device__ __forceinline__ void conclude(Walk walk, const Shares& shares) {
-    RowMap rows;
 #pragma unroll 1
-    for (;;) {
-      rows.open(p, walk.now);
-      open(walk.now, rows, shares, 0);
-      ptx::sync_threads(kStatesThere, kApart);
-      write(Meeting(memory + kMeetAt), walk.now, rows, 32);
-      ptx::arrive_threads(kStatesTaken, kApart);
-      if (walk.left == 0) return;
-      walk.next(p);
+      for (int i = thread; i < rows.live * kQuads; i += kWorkers) {
+        float lse;
+        const float4 o = meeting.take(i / kQuads, i % kQuads * 4, lse);
+        put(s, rows, i / kQuads, i % kQuads * 4, o, lse);
+      }
+      if constexpr (config::even_share) {
+        if (more && parts.count > 1) first = s, first_parts = parts, waits = true;
+      } else if (kSplit && config::merge == kMergeLast && parts.count > 1) {
+        settle(s, rows, 0, rows.live);
+      }
     }
   }
 
   // Of a walk only the first segment and the last, `s`, can be parts of a result. Both are counted at its end, when nothing else is read from afar; walks of an
   // even share end together, so nobody waits for that.
   __device__ __forceinline__ void finish(const Segment& s, const RowMap& rows) const {
-    if constexpr (kEndsApart) ptx::sync_threads(kStatesTaken, kApart);
     if (!waits && parts.count == 1) return;
     RowMap first_rows = rows;
     if (waits) first_rows.open(p, first);
@@ -148,17 +129,6 @@ struct Ending {
 
  private:
   static constexpr int kQuads = spec::head_dim_v / 4;
-  static constexpr int kApart = kWorkers + 32, kStatesThere = 2, kStatesTaken = 3;  // named barriers of the computing warps and the ending one
-
-  // The warps' states added up, by `threads` threads: the result, or this CTA's part of it.
-  __device__ __forceinline__ void write(const Meeting& meeting, const Segment& s, const RowMap& rows, int threads) const {
-#pragma unroll 1
-    for (int i = thread; i < rows.live * kQuads; i += threads) {
-      float lse;
-      const float4 o = meeting.take(i / kQuads, i % kQuads * 4, lse);
-      put(s, rows, i / kQuads, i % kQuads * 4, o, lse);
-    }
-  }
 
   // Four dims of a row: the result, or this CTA's or cluster's part of it.
   __device__ __forceinline__ void put(const Segment& s, const RowMap& rows, int row, int dim, float4 o, float lse) const {
@@ -351,12 +321,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
   __syncthreads();
   if (warp >= config::num_warps) {
     if constexpr (kSplit && config::merge == kMergeCluster) ptx::cluster_arrive();  // for its part; it never waits
-    if (kEndsApart && warp == config::num_warps + kProducers) {
-      ptx::wait_for_previous_kernel();
-      Ending{p, shared, lane, 0, lane}.conclude(walk, shares);
-    } else {
-      produce(p, maps, shared, walk, warp - config::num_warps, lane);
-    }
+    produce(p, maps, shared, walk, warp - config::num_warps, lane);
     return;
   }
 #endif

@@ -171,9 +171,6 @@ __device__ __forceinline__ void push_cluster(u32 address, float x, u32 barrier) 
 // A barrier of some of the CTA's warps.
 __device__ __forceinline__ void sync_threads(u32 barrier, u32 threads) { asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory"); }
 
-// The same for a warp that does not wait for the others.
-__device__ __forceinline__ void arrive_threads(u32 barrier, u32 threads) { asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory"); }
-
 // ---- what other CTAs wrote: past L1, which is not coherent
 
 __device__ __forceinline__ u64 add_acq_rel(u64* p, u64 value) {

@@ -3,8 +3,8 @@
 #   scripts/gpu_test.sh [LOG_DIR]                                     every test program in shards, side by side, and random cases of attention_fuzz
 #   SANITIZERS="memcheck racecheck" scripts/gpu_test.sh [LOG_DIR]     then every test case under compute-sanitizer's tools (initcheck and synccheck too), a process each
 # GTEST_FILTER narrows the tests, FUZZ_COUNT (400; 0: none) and FUZZ_SEED set the random cases, JOBS (two less than there are cores) the processes, CASE_SECONDS (400) what a case
-# may take under a sanitizer, STORE (a new one) the folder of compiled kernels, which a second run then takes. Status 0 only if all pass and the sanitizers are silent; what failed is listed. The sanitizers' runs take the kernels that
-# the first run compiled.
+# may take under a sanitizer, STORE (a new one) the folder of compiled kernels, which a second run then takes. Status 0 only if all pass and the sanitizers
+# are silent; what failed is listed. The sanitizers' runs take the kernels that the first run compiled.
 set -uo pipefail
 cd "$(dirname "$0")/../out/gpu-bundle"
 logs=${1:-$(mktemp -d)}

@@ -119,6 +119,13 @@ TEST_F(EveryPlan, TablesOfTheSameTokensGiveTheSameBits) {
   }
 }
 
+// Fault: a merge that takes its parts in several goes loses or repeats one between two, or forgets to weigh the sums of those before anew: later keys score higher.
+TEST_F(EveryPlan, MergesMorePartsThanSharedMemoryHolds) {
+  HostProblem problem({.spec = decode_spec(16, 1, 128, 16), .lens = {11000, 0, 5, 3000}});  // a part is 8 KiB; stages of 64 to 104 KiB hold 7 to 12 of 40
+  problem.fill_k([](int64_t position, int, int head, int dim) { return hashed(position, head, dim) * (0.5 + static_cast<double>(position) / 20000); });
+  expect_right(device(), problem, "", Plans::all);
+}
+
 // Fault: counters or partial results that count on what the workspace held: anything, or what a launch of the same or of another plan left.
 TEST_F(EveryPlan, NeedsNoInitialisedWorkspace) {
   AttentionSpec drafts = decode_spec(12, 2, 128, 16);

@@ -76,7 +76,7 @@ std::vector<T> sampled(const std::vector<T>& all) {
   return some;
 }
 
-// V2's counts in the tests: no split, few, and more than any sequence here has tiles.
+// V2's counts in the tests: no split, few, and more than most sequences here have tiles.
 const std::vector<int>& split_counts();
 
 // Runs every plan of the spec against the oracle and adds a failure for each that is not right. Returns V1's outputs.

@@ -12,7 +12,7 @@ struct LaunchFacts {
   int variant = 0;
   int threads = 0;          // per CTA of the main kernel; CPU: 0
   int shared_bytes = 0;     // dynamic shared memory; CPU: scratch bytes per thread
-  int tile_tokens = 0;      // tokens of one CTA tile: a split is a whole number of tiles
+  int tile_tokens = 0;      // tokens of one tile: a part of a sequence is a whole number of tiles
   int rows_per_cta = 0;     // query heads that one CTA serves
   int head_tiles = 0;       // CTAs per (sequence, KV head)
   int merge_threads = 0;    // 0 if there is no merge kernel

@@ -23,6 +23,7 @@ size_t record_bytes(const AttentionSpec& spec) { return spec.checked ? kAlignmen
 constexpr int kMaxRowsPerCta = 16;      // query rows that one CTA serves, at most
 constexpr int kMinRowsPerCta = 8;
 constexpr int kSmallestTile = 16;       // tokens
+constexpr int kMostOpening = 4;         // empty places before a pair's tiles in the line of an even share
 
 size_t partial_rows(const AttentionSpec& spec, int64_t batch, LaunchPlan plan) {
   if (plan.num_ctas > 0) return static_cast<size_t>(plan.num_ctas) * 2 * kMaxRowsPerCta;
@@ -201,7 +202,7 @@ void check_params(const AttentionSpec& spec, LaunchPlan plan, const pt_decode_pa
     refuse("batch {} x {} query heads x {} query tokens x {} splits asks for {} blocks: the grid allows {}", p.batch, spec.q_heads, spec.q_len, plan.num_splits, ctas, kMaxGrid);
   // An even share counts the tiles of all sequences and heads in 32 bits.
   const int64_t rows = row_tiles(spec) * spec.kv_heads * p.batch;
-  if (const int64_t tiles = rows * (p.max_len / kSmallestTile + 1); plan.num_ctas > 0 && tiles > kMaxGrid)
+  if (const int64_t tiles = rows * (p.max_len / kSmallestTile + 1 + kMostOpening); plan.num_ctas > 0 && tiles > kMaxGrid)
     refuse("batch {} with max_len {} has up to {} tiles of {} KV heads: an even share counts at most {}; use a smaller batch or max_len", p.batch, p.max_len, tiles, spec.kv_heads, kMaxGrid);
   require_pointer(p.q, "q", 16);
   require_pointer(p.k_cache, "k_cache", 16);

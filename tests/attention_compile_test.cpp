@@ -133,7 +133,7 @@ class CompileForEveryArchitecture : public testing::Test {
     if (const int64_t said = ConfigSpace::builtin().derived("SHARED_BYTES", c.spec, c.config, c.target); said != facts.shared_bytes)
       return "the space's SHARED_BYTES is " + std::to_string(said) + ", the template's " + std::to_string(facts.shared_bytes);
     if (facts.variant != c.config.variant() || facts.even_share != (c.config.even_share() ? 1 : 0) || facts.cluster != (c.config.at("MERGE") == 2 ? 1 : 0) || (facts.box_tokens > 0) != (c.config.at("LOADER") == 2) ||
-        facts.threads <= 0 || facts.tile_tokens != c.config.at("NUM_WARPS") * c.config.at("TILE_KV"))
+        facts.threads <= 0 || facts.tile_tokens != c.config.at("TILE_KV"))
       return "its launch facts are wrong";
     return "";
   }

@@ -34,17 +34,18 @@ unsigned next_random() {
   return static_cast<unsigned>(state >> 33);
 }
 
-// The tiles of all pairs in their order, or of those of one lane: a (KV head, row tile).
-struct Tile {
+// The tiles of all pairs in their order, or of those of one lane, a (KV head, row tile), each pair's behind `opening` empty places, whose tile is -1.
+struct Place {
   int sequence, head, row_tile, tile, line;
 };
-std::vector<Tile> line_of(const Schedule& schedule, const pt_decode_params& p, int lanes, int lane) {
-  std::vector<Tile> line;
+std::vector<Place> line_of(const Schedule& schedule, const pt_decode_params& p, int lanes, int lane, int opening) {
+  std::vector<Place> line;
   for (int b = 0; b < p.batch; ++b) {
     for (int h = 0; h < schedule.kv_heads; ++h) {
       for (int r = 0; r < schedule.row_tiles; ++r) {
         if (lanes > 1 && h * schedule.row_tiles + r != lane) continue;
-        const int begin = static_cast<int>(line.size());
+        const int begin = static_cast<int>(line.size()) + opening;
+        for (int t = 0; t < opening; ++t) line.push_back({b, h, r, -1, begin});
         for (int t = 0; t < schedule.tiles_of(p, b, h); ++t) line.push_back({b, h, r, t, begin});
       }
     }
@@ -63,21 +64,22 @@ int tiles_of_each(const Schedule& schedule, const pt_decode_params& p) {
 }
 
 // The tiles are one line that all CTAs share, or one for each lane, shared by as many CTAs as there are ranges, but not by more than give each a pair or
-// two tiles; CTAs left over rest. A range that ends within one pair and goes on in the next is spared where all pairs are of one length and nobody gets more than a
-// tile over the average for it.
+// two tiles for each warp; CTAs left over rest. A range that ends within one pair and goes on in the next is spared where all pairs are of one length and nobody gets more than a
+// tile for each warp over the average for it. Where they are not, the places before a pair's tiles count as tiles.
 void expect_even(const Schedule& schedule, const Batch& batch) {
   const pt_decode_params& p = batch.params;
   const int row_pairs = schedule.kv_heads * schedule.row_tiles;
   const HostShares shares = schedule.walk(p, 0).shares[0];
   const int lanes = shares.lanes;
   ASSERT_TRUE(lanes == 1 || lanes == row_pairs);
-  std::vector<std::vector<Tile>> lines;
-  for (int lane = 0; lane < lanes; ++lane) lines.push_back(line_of(schedule, p, lanes, lane));
+  const int each = tiles_of_each(schedule, p), opening = each > 0 ? 0 : schedule.opening, fewest = schedule.least_tiles;
+  std::vector<std::vector<Place>> lines;
+  for (int lane = 0; lane < lanes; ++lane) lines.push_back(line_of(schedule, p, lanes, lane, opening));
   const int total = static_cast<int>(lines[0].size()), pairs = p.batch * row_pairs / lanes, all = p.num_ctas / lanes;
-  int ranges = std::min(all, std::max((total + 1) / 2, pairs)), least = total / ranges, most = (total + ranges - 1) / ranges;
-  const int each = tiles_of_each(schedule, p), whole = (pairs + all - 1) / all, parts = std::min(std::max(all / pairs, 1), (each + 1) / 2);
+  int ranges = std::min(all, std::max(std::min((total + fewest - 1) / fewest, total / (opening + 1)), pairs)), least = total / ranges, most = (total + ranges - 1) / ranges;
+  const int whole = (pairs + all - 1) / all, parts = std::min(std::max(all / pairs, 1), (each + fewest - 1) / fewest);
   const int longest = pairs > all ? whole * each : each == 0 ? 0 : (each + parts - 1) / parts;
-  const bool aligned = each > 0 && longest <= std::max(total / ranges, 2) + 1;
+  const bool aligned = each > 0 && longest <= std::max(total / ranges, fewest) + schedule.num_warps;
   if (aligned) {
     ranges = pairs > all ? (pairs + whole - 1) / whole : pairs * parts;
     least = pairs > all ? each : each / parts;
@@ -91,23 +93,30 @@ void expect_even(const Schedule& schedule, const Batch& batch) {
       ASSERT_TRUE(walk.segments[0].empty());
       continue;
     }
-    const std::vector<Tile>& line = lines[static_cast<size_t>(cta % lanes)];
+    const std::vector<Place>& line = lines[static_cast<size_t>(cta % lanes)];
     size_t& at = ends[static_cast<size_t>(cta % lanes)];
-    int claimed = 0, count = 0;
-    ASSERT_EQ(schedule.begin(walk.shares[0], range, claimed), static_cast<int>(at));
+    int claimed = 0;
+    const size_t begin = at;
+    ASSERT_EQ(schedule.begin(walk.shares[0], range, claimed), static_cast<int>(begin));
+    const auto skip = [&] {  // an opening, as far as the range goes
+      while (at < begin + static_cast<size_t>(claimed) && at < line.size() && line[at].tile < 0) ++at;
+    };
     for (const HostSegment& s : walk.segments[0]) {
       ASSERT_GT(s.count, 0);
       ASSERT_TRUE(!aligned || s.count == s.tiles || walk.segments[0].size() == 1);
-      for (int t = 0; t < s.count; ++t, ++at, ++count) {
+      skip();
+      for (int t = 0; t < s.count; ++t, ++at) {
         ASSERT_LT(at, line.size());
-        const Tile& expected = line[at];
+        const Place& expected = line[at];
         ASSERT_TRUE(s.sequence == expected.sequence && s.head == expected.head && s.row_tile == expected.row_tile && s.first + t == expected.tile && s.line == expected.line)
             << "CTA " << cta << " of " << p.num_ctas << ", tile " << at << " of the line: sequence " << s.sequence << ", head " << s.head << ", row tile " << s.row_tile << ", tile " << s.first + t;
         ASSERT_EQ(schedule.owner(walk.shares[0], static_cast<int>(at)), range);
       }
     }
+    skip();
+    const int count = static_cast<int>(at - begin);
     ASSERT_EQ(count, claimed);
-    ASSERT_TRUE(count >= least && count <= most && (pairs > all || count == least || count == most)) << "CTA " << cta << " has " << count << " tiles, it should be " << least << " to " << most;
+    ASSERT_TRUE(count >= least && count <= most && (pairs > all || count == least || count == most)) << "CTA " << cta << " has " << count << " places, it should be " << least << " to " << most;
     // Each warp works it out for itself: all lanes must agree.
     for (size_t lane = 1; lane < HostWarp::kLanes; ++lane) {
       ASSERT_EQ(walk.shares[lane], walk.shares[0]);
@@ -160,15 +169,15 @@ TEST(EvenShare, HoldsAtItsEdges) {
   }
 }
 
-// Faults: sequences of one length are cut where the next could begin (64 of 2 tiles among 33 ranges: 32 take two each), or are not cut although somebody then has two
-// tiles more than the average (34 of 20 among 33), or are cut in parts that go on in the next pair (8 of 64 among 33: each in four of 16).
+// Faults: sequences of one length are cut where the next could begin (64 of 4 tiles among 33 ranges: 32 take two each), or are not cut although somebody then has twice as
+// many tiles as the average (34 of 40 among 33), or are cut in parts that go on in the next pair (8 of 128 among 33: each in four of 32).
 TEST(EvenShare, CutsSequencesOfOneLengthAlike) {
   const Schedule& schedule = uniform_schedule();
   const int lanes = schedule.kv_heads * schedule.row_tiles;
   struct Case {
     int sequences, tiles, ranges, first_count, used;
   };
-  for (const Case& c : {Case{64, 2, 33, 4, 32}, Case{8, 64, 33, 16, 32}, Case{34, 20, 33, 21, 33}, Case{1, 512, 33, 16, 33}, Case{5, 3, 8, 3, 5}, Case{65, 8, 33, 16, 33}}) {
+  for (const Case& c : {Case{64, 4, 33, 8, 32}, Case{8, 128, 33, 32, 32}, Case{34, 40, 33, 42, 33}, Case{1, 1024, 33, 32, 33}, Case{5, 3, 8, 3, 5}, Case{65, 16, 33, 32, 33}}) {
     SCOPED_TRACE(std::to_string(c.sequences) + " of " + std::to_string(c.tiles) + " tiles among " + std::to_string(c.ranges));
     const Batch batch(schedule, std::vector<int>(static_cast<size_t>(c.sequences), c.tiles * schedule.tile_tokens), {0}, c.ranges * lanes);
     expect_even(schedule, batch);
@@ -182,10 +191,10 @@ TEST(EvenShare, CutsSequencesOfOneLengthAlike) {
   }
 }
 
-// Fault: two tiles of one pair go to two CTAs, whose merge takes longer than the second tile; or pairs of one tile wait for one another.
-TEST(EvenShare, SplitsNoPairOfTwoTilesWhileCtasAreFree) {
+// Fault: a pair of two tiles for each warp goes to two CTAs, whose merge takes longer than the second ones; or pairs of one tile wait for one another.
+TEST(EvenShare, SplitsNoShortPairWhileCtasAreFree) {
   const Schedule& schedule = uniform_schedule();
-  for (const int tiles : {1, 2}) {
+  for (const int tiles : {1, 2, schedule.least_tiles}) {
     const Batch batch(schedule, std::vector<int>(5, tiles * schedule.tile_tokens), {0}, 300);
     for (int cta = 0; cta < 300; ++cta) {
       const HostWalk walk = schedule.walk(batch.params, cta);

@@ -12,7 +12,7 @@ inline HostWalk walk_of(const pt_decode_params& p, int cta) {
     Shares shares{};
     Walk walk{};
     const bool any = start_walk(p, lane, cta, shares, walk, [] {});
-    result.shares[at] = {shares.total, shares.group, shares.parts, shares.chunk, shares.rest, shares.lanes, shares.range, shares.lane};
+    result.shares[at] = {shares.opening, shares.total, shares.group, shares.parts, shares.chunk, shares.rest, shares.lanes, shares.range, shares.lane};
     if (!any) return;
     result.segments[at].push_back(told(walk.now));
     while (walk.left > 0) {
@@ -23,7 +23,7 @@ inline HostWalk walk_of(const pt_decode_params& p, int cta) {
   return result;
 }
 
-inline Shares shares_of(HostShares s) { return {s.total, s.group, s.parts, s.chunk, s.rest, s.lanes, s.range, s.lane}; }
+inline Shares shares_of(HostShares s) { return {s.opening, s.total, s.group, s.parts, s.chunk, s.rest, s.lanes, s.range, s.lane}; }
 
 inline Segment pair_of(const pt_decode_params& p, int sequence, int head) {
   Segment s{};
@@ -39,7 +39,9 @@ inline const Schedule& schedule() {
       kRowTiles,
       kTileTokens,
       spec::kv_heads,
-      config::merge == kMergeCluster ? 1 : kLeastTiles,
+      kLeastTiles,
+      config::num_warps,
+      kOpening,
       walk_of,
       [](HostShares shares, int range, int& count) { return shares_of(shares).begin(range, count); },
       [](HostShares shares, int tile) { return shares_of(shares).owner(tile); },

@@ -20,7 +20,7 @@ struct HostSegment {
   int sequence, head, row_tile, first, count, tiles, line;
 };
 struct HostShares {
-  int total, group, parts, chunk, rest, lanes, range, lane;
+  int opening, total, group, parts, chunk, rest, lanes, range, lane;
   bool operator==(const HostShares&) const = default;
 };
 struct HostWalk {
@@ -30,7 +30,8 @@ struct HostWalk {
 struct Schedule {
   bool heads_differ;  // may, by windows or by lengths for each head
   int row_tiles, tile_tokens, kv_heads;
-  int least_tiles;    // of a part of the fixed partition
+  int least_tiles;    // of a part
+  int num_warps, opening;
   HostWalk (*walk)(const pt_decode_params&, int cta);
   int (*begin)(HostShares, int cta, int& count);
   int (*owner)(HostShares, int tile);

@@ -287,23 +287,23 @@ __device__ __forceinline__ void trace(int slot) {
   if (slot == 0) asm volatile("mov.u32 %%0, %%smid;" : "=r"(lab_processor[blockIdx.x]));
 }
 """ % (TRACED_CTAS * TRACED_WARPS * TRACE_SLOTS, TRACED_CTAS, TRACED_CTAS, TRACE_SLOTS, TRACED_WARPS, TRACE_SLOTS)
-STARTED, RELEASED, QUERY, LOOPED, MET, PUSHED, COUNTED, DONE, UNITS = range(9)
+STARTED, RELEASED, QUERY, LOOPED, MET, PUSHED, COUNTED, DONE, TILES = range(9)
 
 
 def with_trace(text):
     """Each warp leaves times (ns) in lab_trace[CTA][warp][slot]: STARTED, RELEASED (the launch before has finished), QUERY (loaded), LOOPED, MET, PUSHED,
-    COUNTED, DONE; from UNITS on the producer the time of each unit's issue, a consumer when it begins to wait for a unit and when it has it."""
+    COUNTED, DONE; from TILES on the producer the time of each tile's issue, a consumer when it begins to wait for a tile and when it has it."""
     text = patch(text, "// config::merge\n", TRACE + "// config::merge\n")
     threads = "  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;\n"
     text = patch(text, threads, threads + f"  trace({STARTED});\n")
-    text = patch(text, "  bool alone = false;\n#pragma unroll 1\n  while", f"  bool alone = false;\n  int unit = {UNITS};\n#pragma unroll 1\n  while")
-    text = patch(text, "    ptx::barrier_wait(barriers + kStages * 8 + stage * 8, parity);", "    ptx::barrier_wait(barriers + kStages * 8 + stage * 8, parity);\n    trace(unit++);")
-    text = patch(text, "  bool alone = false;  // the preceding kernel has finished\n", f"  bool alone = false;\n  int unit = {UNITS};\n")
+    text = patch(text, "  bool alone = false;\n#pragma unroll 1\n  for (;;) {\n    while", f"  bool alone = false;\n  int tile = {TILES};\n#pragma unroll 1\n  for (;;) {{\n    while")
+    text = patch(text, "    ptx::barrier_wait(barriers + kStages * 8 + stage * 8, parity);", "    ptx::barrier_wait(barriers + kStages * 8 + stage * 8, parity);\n    trace(tile++);")
+    text = patch(text, "  bool alone = false;  // the preceding kernel has finished\n", f"  bool alone = false;\n  int tile = {TILES};\n")
     text = patch(text, "      if (!alone) ptx::wait_for_previous_kernel();\n      alone = true;", f"      if (!alone) ptx::wait_for_previous_kernel(), trace({RELEASED});\n      alone = true;")
-    text = patch(text, "      state.start();\n    }\n    if (config::merge", f"      state.start();\n      trace({QUERY});\n    }}\n    if (config::merge")
-    text = patch(text, "      else ptx::barrier_wait(barriers + reading * 8, parity);\n", "      else trace(unit++), ptx::barrier_wait(barriers + reading * 8, parity), trace(unit++);\n")
+    text = patch(text, "      state.start();\n    }\n    if (done)", f"      state.start();\n      trace({QUERY});\n    }}\n    if (done)")
+    text = patch(text, "    else ptx::barrier_wait(barriers + reading * 8, parity);\n", "    else trace(tile++), ptx::barrier_wait(barriers + reading * 8, parity), trace(tile++);\n")
     text = patch(text, "    ptx::wait_for_previous_kernel();\n    alone = true;\n    rows.open", f"    ptx::wait_for_previous_kernel();\n    trace({RELEASED});\n    alone = true;\n    rows.open")
-    text = patch(text, "    ending.run(state, s, rows, walk.left > 0);", f"    trace({LOOPED});\n    ending.run(state, s, rows, walk.left > 0);\n    trace({DONE});")
+    text = patch(text, "ending.run(state, s, rows, walk.left > 0);", f"trace({LOOPED}), ending.run(state, s, rows, walk.left > 0), trace({DONE});")
     text = patch(text, "    bool merges = last[0],", f"    trace({COUNTED});\n    bool merges = last[0],")
     text = patch(text, "ending.finish(s, rows);", f"ending.finish(s, rows), trace({DONE});")
     text = patch(text, "    meeting.put(state, warp, lane);\n    sync_workers();", f"    meeting.put(state, warp, lane);\n    sync_workers();\n    trace({MET});")

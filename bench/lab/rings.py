@@ -2,8 +2,8 @@
 """What limits the streaming loop: schedules and rings of several sizes, producer warps, the loads alone; and a timeline of one launch.
 Prints a line for each cell, fastest first.
 
-  bench/lab/rings.py [--shapes 32/8/128,64/8/64] [--cells 1x8192,8x8192,8x8192r: r for lengths from len / 16 to len] [--rings 2:4:32:8,…: loader:warps:tokens of a unit:stages] [--splits 8,16]
-                     [--producers 1,2,4] [--late] [--reverse] [--ending-warp] [--loads-only] [--trace]
+  bench/lab/rings.py [--shapes 32/8/128,64/8/64] [--cells 1x8192,8x8192,8x8192r: r for lengths from len / 16 to len] [--rings 2:4:32:8,…: loader:warps:tokens of a tile:stages] [--splits 8,16]
+                     [--producers 1,2,4] [--late] [--reverse] [--loads-only] [--trace]
 """
 import argparse
 
@@ -36,8 +36,8 @@ def with_producers(text, most):
 def with_late_start(text):
     """The next kernel may start when the last copies have been issued, instead of at once."""
     text = lab.patch(text, "#endif\n  ptx::let_next_kernel_start();\n", "#endif\n")
-    text = lab.patch(text, "        loader.start(walk.now);\n      }\n    }\n  }\n}\n", "        loader.start(walk.now);\n      }\n    }\n  }\n  ptx::let_next_kernel_start();\n}\n")
-    return lab.patch(text, "    tile = 0;\n", "    tile = 0;\n    if (walk.left == 0) ptx::let_next_kernel_start();\n")
+    text = lab.patch(text, "      if (!config::even_share || walk.left == 0) return;\n", "      if (!config::even_share || walk.left == 0) {\n        ptx::let_next_kernel_start();\n        return;\n      }\n")
+    return lab.patch(text, "      if (open) {\n", "      if (open) {\n        if (walk.left == 0) ptx::let_next_kernel_start();\n")
 
 
 def with_reverse_order(text):
@@ -45,45 +45,9 @@ def with_reverse_order(text):
     return lab.patch(text, "start_walk(p, lane, blockIdx.x,", "start_walk(p, lane, p.num_ctas - 1 - blockIdx.x,")
 
 
-def with_ending_warp(text):
-    """A warp of its own ends the segments of an even share: the computing warps leave their states and go on with the next segment."""
-    text = lab.patch(text, "constexpr int kThreads = kWorkers + kProducers * 32;", "constexpr int kThreads = kWorkers + (kProducers + 1) * 32;\nconstexpr int kApart = kWorkers + 32, kStatesThere = 2, kStatesTaken = 3;\n"
-                     "__device__ __forceinline__ void arrive_threads(u32 barrier) { asm volatile(\"bar.arrive %0, %1;\" ::\"r\"(barrier), \"r\"(kApart) : \"memory\"); }")
-    loop = """#pragma unroll 1
-      for (int i = thread; i < rows.live * kQuads; i += kWorkers) {
-        float lse;
-        const float4 o = meeting.take(i / kQuads, i % kQuads * 4, lse);
-        put(s, rows, i / kQuads, i % kQuads * 4, o, lse);
-      }
-"""
-    text = lab.patch(text, loop, "")
-    text = lab.patch(text, "    sync_workers();  // all have left the last meeting\n    meeting.put(state, warp, lane);\n    sync_workers();\n",
-                     "    if (later) ptx::sync_threads(kStatesTaken, kApart);\n    later = true;\n    meeting.put(state, warp, lane);\n    arrive_threads(kStatesThere);\n")
-    text = lab.patch(text, "  bool waits = false;   // where it is one that is not counted yet\n", "  bool waits = false, later = false;\n")
-    text = lab.patch(text, "    if (!waits && parts.count == 1) return;\n", "    ptx::sync_threads(kStatesTaken, kApart);\n    if (!waits && parts.count == 1) return;\n")
-    text = lab.patch(text, "  // Of a walk only the first segment", """  __device__ __forceinline__ void conclude(Walk walk, const Shares& shares) {
-    RowMap rows;
-    const Meeting meeting(memory + kMeetAt);
-#pragma unroll 1
-    for (;;) {
-      const Segment& s = walk.now;
-      rows.open(p, s);
-      open(s, rows, shares, 0);
-      ptx::sync_threads(kStatesThere, kApart);
-""" + loop.replace("kWorkers", "32") + """      arrive_threads(kStatesTaken);
-      if (walk.left == 0) return;
-      walk.next(p);
-    }
-  }
-
-  // Of a walk only the first segment""")
-    producer = "    produce(p, maps, shared, walk, warp - config::num_warps, lane);\n"
-    return lab.patch(text, producer, "    if (warp == config::num_warps + kProducers) ptx::wait_for_previous_kernel(), Ending{p, shared, lane, 0, lane}.conclude(walk, shares);\n    else " + producer.strip() + "\n")
-
-
 def without_products(text):
     """Only the loads: what the copies alone can do."""
-    return lab.patch(text, "      if (present != 0) state.absorb(", "      if (present == 12345u) state.absorb(")
+    return lab.patch(text, "    if (present != 0) state.absorb(", "    if (present == 12345u) state.absorb(")
 
 
 def timeline(kernel, ctas, warps):
@@ -99,9 +63,9 @@ def timeline(kernel, ctas, warps):
     order = [cta for cta in np.argsort(ends) if ends[cta] > start]
     told = lambda ctas: " ".join(f"{us(ends[cta]):.1f} on {lab.processors(kernel)[cta]}" for cta in ctas)
     print(f"  looped, by multiprocessor: first {told(order[:12])}; last {told(order[-12:])}")
-    row = lambda warp, cta: " ".join(f"{us(x):.2f}" for x in times[cta, warp, lab.UNITS : lab.UNITS + 32] if x > 0)
+    row = lambda warp, cta: " ".join(f"{us(x):.2f}" for x in times[cta, warp, lab.TILES : lab.TILES + 32] if x > 0)
     for cta in (0, min(60, ctas - 1)):
-        print(f"  CTA {cta}: units issued {row(warps, cta)}")
+        print(f"  CTA {cta}: tiles issued {row(warps, cta)}")
         print(f"    warp 0 waits, has: {row(0, cta)}\n    warp {warps - 1} waits, has: {row(warps - 1, cta)}")
 
 
@@ -116,7 +80,6 @@ def main():
     parser.add_argument("--page", type=int, default=16)
     parser.add_argument("--late", action="store_true", help="the next kernel's start late, too")
     parser.add_argument("--reverse", action="store_true", help="the even share's CTAs in reverse order, too")
-    parser.add_argument("--ending-warp", action="store_true", help="a warp that ends the segments of an even share, too")
     parser.add_argument("--loads-only", action="store_true")
     parser.add_argument("--trace", action="store_true")
     arguments = parser.parse_args()
@@ -141,8 +104,6 @@ def main():
                     make(schedule, ring, " late", with_late_start)
             if arguments.reverse:
                 make("even", ring, " reverse", with_reverse_order)
-            if arguments.ending_warp:
-                make("even", ring, " ending warp", with_ending_warp)
             if arguments.loads_only:
                 make("even", ring, " loads only", without_products)
         print(text, "; ".join(f"{name_of(ring)}: {k.registers} registers, {k.shared} bytes" for (schedule, ring, label), k in kernels.items() if schedule == "even" and not label))

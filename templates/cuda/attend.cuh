@@ -1,4 +1,4 @@
-// One warp's attention over units in shared memory, on tensor cores with the tokens in M and the query rows in N: scores S = K Q^T and
+// One warp's attention over tiles in shared memory, on tensor cores with the tokens in M and the query rows in N: scores S = K Q^T and
 // output O^T = V^T P^T. A group of up to 8 rows then fills one n-tile, where rows in M would waste half of every product and twice the registers.
 #pragma once
 #include "params.h"
@@ -16,7 +16,7 @@ constexpr int kTokenTiles = config::tile_kv / 16;
 constexpr int kOutTiles = ceil_div(spec::head_dim_v, 16);
 constexpr int kLiveRows = min_of(kRows, kRowsPerCta);  // rows of a CTA that can exist
 
-// The query's fragments stay in registers unless they would not fit beside the accumulators; then they are read again for each unit.
+// The query's fragments stay in registers unless they would not fit beside the accumulators; then they are read again for each tile.
 constexpr bool kQueryInRegisters = kColumnTiles * (kDimSteps * 2 + kOutTiles * 4) <= 128;
 // In a walk the next segment's query is fetched while the current one runs: read when it is needed, it would come back behind all that the copy engine has
 // asked for, 3 us later with a full ring.
@@ -119,7 +119,7 @@ struct Query {
 // What a warp has accumulated. A lane holds the query rows n*8 + lane%4*2 + {0, 1}; of out[m][n] the dims m*16 + lane/4 + {0, 8}.
 struct State {
   // A new maximum is taken only when a score exceeds the old one by more than 2^kSlack: weights then stay below 2^kSlack, which costs
-  // no precision, and most units neither reduce over the lanes nor rescale.
+  // no precision, and most tiles neither reduce over the lanes nor rescale.
   static constexpr float kSlack = 8.f;
   float out[kOutTiles][kColumnTiles][4];
   float maximum[kColumnTiles][2];  // base-2 logits, equal in all lanes of a row
@@ -137,7 +137,7 @@ struct State {
     }
   }
 
-  // One unit: the stage holds K and V of tokens [token, token + tile_kv), of which `present` exist.
+  // One tile: the stage holds K and V of tokens [token, token + tile_kv), of which `present` exist.
   __device__ __forceinline__ void absorb(const pt_decode_params& p, const Query& query, const RowMap& rows, const Segment& segment, int token, unsigned char* memory, u32 present, int lane) {
     const u32 stage = ptx::shared_address(memory);
     float s[kTokenTiles][kColumnTiles][4];

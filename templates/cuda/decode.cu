@@ -1,7 +1,7 @@
 // Decode attention over a paged KV cache on tensor cores (sm_80 and up): one or a few query tokens per sequence, packed with the group.
 //
-// A CTA serves up to 16 query rows of one (sequence, KV head) at a time and walks segments of KV tiles (schedule.cuh). Its warps share each tile,
-// a unit of tile_kv tokens each; every warp keeps an asynchronous-copy pipeline of its own that runs on across segments, so the main loop has
+// A CTA serves up to 16 query rows of one (sequence, KV head) at a time and walks segments of KV tiles (schedule.cuh), which its warps take in turn;
+// every warp keeps an asynchronous-copy pipeline of its own, or a producer one for all, that runs on across segments, so the main loop has
 // no CTA barrier and the end of one segment overlaps the loads of the next. The warps' states meet at a segment's end in shared memory; what
 // several CTAs hold of one result is merged by a second kernel, by the last CTA to arrive, or in clusters, and where a result takes several clusters,
 // by the last of those to arrive.
@@ -208,22 +208,36 @@ struct Ending {
   }
 };
 
-// A producer warp: fills its stages of the ring, unit by unit, in the order in which the warps consume them.
+// A producer warp: fills its stages of the ring, tile by tile, in the order in which the warps consume them.
 __device__ __forceinline__ void produce(const pt_decode_params& p, const pt_tensor_maps& maps, unsigned char* memory, Walk walk, int producer, int lane) {
   const u32 stages = ptx::shared_address(memory), barriers = stages + kBarriersAt;
   u32* present_of = reinterpret_cast<u32*>(memory + kPresentAt);
   Loader loader;
-  loader.unit = producer;
+  loader.at = producer;
   loader.pages.open(p, walk.now.sequence, walk.now.head);
-  loader.start(walk.now);
   Walk ahead = walk;
   Pages asked;  // of the next segment
   bool asks = config::even_share;
+  const auto ask = [&] {
+    asks = false;
+    if (ahead.left == 0) return;
+    ahead.next(p);
+    asked.open(p, ahead.now.sequence, ahead.now.head);
+    asked.ask(ahead.now, ahead.now.span.token_of(0), lane);
+  };
   int stage = producer;
   u32 parity = 1;  // the first round finds all stages empty
   bool alone = false;
 #pragma unroll 1
-  while (loader.tiles_left > 0) {
+  for (;;) {
+    while (loader.at >= walk.now.count) {
+      if (!config::even_share || walk.left == 0) return;
+      if (asks) ask();  // none of the segment's tiles was this warp's
+      loader.at -= walk.now.count;
+      walk = ahead;
+      loader.pages = asked;
+      asks = true;
+    }
     loader.look_up(p, walk.now, lane);
     if (!alone && !loader.is_old(walk.now)) {
       loader.prefetch(p, walk.now, lane);
@@ -240,20 +254,8 @@ __device__ __forceinline__ void produce(const pt_decode_params& p, const pt_tens
       stage -= kStages;
       parity ^= 1;
     }
-    loader.advance();
-    if constexpr (config::even_share) {
-      if (asks && ahead.left > 0) {  // with a segment's first unit, for the next one: behind a full ring the answer takes 3 us
-        ahead.next(p);
-        asked.open(p, ahead.now.sequence, ahead.now.head);
-        asked.ask(ahead.now, ahead.now.span.token_of(0), lane);
-      }
-      asks = loader.tiles_left == 0 && walk.left > 0;
-      if (asks) {
-        walk = ahead;
-        loader.pages = asked;
-        loader.start(walk.now);
-      }
-    }
+    loader.at += kProducers;
+    if (asks) ask();  // with a segment's first tile, for the next one: behind a full ring the answer takes 3 us
   }
 }
 
@@ -326,14 +328,23 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
   }
 #endif
 
-  // One loop for all: each round starts the copies of one unit and, once the loader is num_stages - 1 units ahead, consumes one. The loader
+  // One loop for all: each round starts the copies of one tile and, once the loader is num_stages - 1 tiles ahead, consumes one. The loader
   // runs on into the next segments. With a producer there is only the consuming half.
   Walk ahead = walk;
   Segment& loading = config::even_share ? ahead.now : walk.now;
   Loader loader;
+  const auto find = [&] {  // the loader's next tile; its page is known by the time its stage is free
+    while (config::even_share && loader.at >= loading.count && ahead.left > 0) {
+      loader.at -= loading.count;
+      ahead.next(p);
+      loader.pages.open(p, loading.sequence, loading.head);
+    }
+    loader.look_up(p, loading, lane);
+  };
   if constexpr (!kProducer) {
-    loader.unit = warp;
-    loader.enter(p, loading, lane);
+    loader.at = warp;
+    loader.pages.open(p, loading.sequence, loading.head);
+    find();
   }
   Ending ending{p, shared, thread, warp, lane};
   const Segment& s = walk.now;
@@ -344,8 +355,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
     rows.open(p, s);
     ending.open_cluster(rows);
   }
-  int lead = 0, filling = 0;  // units that the loader is ahead, at most num_stages - 1, and the stage that it fills next
-  int tile = 0;               // consumed of this segment
+  int lead = 0, filling = 0;  // tiles that the loader is ahead, at most num_stages - 1, and the stage that it fills next
+  int at = warp;              // this warp's next tile, counted from the segment's first; beyond its last: as far in the next segment
+  bool open = false;          // the segment has begun
   int reading = kProducer ? warp : 0;
   u32 parity = 0;
   bool alone = false;  // the preceding kernel has finished
@@ -361,24 +373,19 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
       if (!alone) ptx::wait_for_previous_kernel();
       alone = true;
     } else {
-      if (!alone && (lead == config::num_stages - 1 || loader.tiles_left == 0 || !loader.is_old(loading))) {
-        if (loader.tiles_left > 0 && lead < config::num_stages - 1) loader.prefetch(p, loading, lane);
+      if (!alone && (lead == config::num_stages - 1 || loader.at >= loading.count || !loader.is_old(loading))) {
+        if (loader.at < loading.count && lead < config::num_stages - 1) loader.prefetch(p, loading, lane);
         ptx::wait_for_previous_kernel();
         alone = true;
       }
-      if (loader.tiles_left > 0) {
+      if (loader.at < loading.count) {
         const u32 present = loader.present();
         if (lane == 0) present_of[filling] = present;
         if constexpr (config::loader == kLoadRows) loader.copy_bulk(p, loading, present, stages + filling * kStageBytes, barriers + filling * 8, lane);
         else if (present != 0) loader.copy(p, loading, present, stages + filling * kStageBytes, lane);
         filling = filling + 1 == config::num_stages ? 0 : filling + 1;
-        loader.next(p, loading, lane);
-        if constexpr (config::even_share) {
-          if (loader.tiles_left == 0 && ahead.left > 0) {
-            ahead.next(p);
-            loader.enter(p, loading, lane);
-          }
-        }
+        loader.at += kLoaderStep;
+        find();
       }
       if constexpr (config::loader == kLoadCopies) ptx::commit_copies();  // one group a round, an empty one too: the waits count them
       if (lead < config::num_stages - 1) {
@@ -387,7 +394,18 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
       }
     }
 
-    if (tile == 0) {
+    // To the segment of the next tile. All warps begin and end all segments, those too that have none of this one's tiles.
+    bool done = false;
+#pragma unroll 1
+    while (!open || at >= s.count) {
+      if (open) {
+        ending.run(state, s, rows, walk.left > 0);
+        done = !config::even_share || walk.left == 0;
+        if (done) break;
+        at -= s.count;
+        walk.next(p);
+      }
+      open = true;
       if constexpr (spec::checked) {
         if (thread == 0 && s.row_tile == 0 && s.first == 0) check_claims(p, s.sequence, s.head, s.span);
       }
@@ -414,33 +432,28 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
       }
       state.start();
     }
-    if (config::merge != kMergeCluster || s.count > 0) {
-      if constexpr (config::loader == kLoadCopies) ptx::wait_copies<config::num_stages - 1>();
-      else ptx::barrier_wait(barriers + reading * 8, parity);
+    if (done) break;
+
+    if constexpr (config::loader == kLoadCopies) ptx::wait_copies<config::num_stages - 1>();
+    else ptx::barrier_wait(barriers + reading * 8, parity);
+    __syncwarp();
+    const u32 present = present_of[reading];
+    unsigned char* stage = stages + reading * kStageBytes;
+    if (kProducer && present != kAllPresent && present != 0) {  // a box brings its page's other rows too
+      if (lane < config::tile_kv && !((present >> lane) & 1)) ValueRows::clear(stage + kValuesAt, lane);
+      ptx::fence_async();
       __syncwarp();
-      const u32 present = present_of[reading];
-      unsigned char* stage = stages + reading * kStageBytes;
-      if (kProducer && present != kAllPresent && present != 0) {  // a box brings its page's other rows too
-        if (lane < config::tile_kv && !((present >> lane) & 1)) ValueRows::clear(stage + kValuesAt, lane);
-        ptx::fence_async();
-        __syncwarp();
-      }
-      if (present != 0) state.absorb(p, query, rows, s, s.span.token_of(s.first + tile) + warp * config::tile_kv, stage, present, lane);
-      // The stage may be filled again.
-      if constexpr (kProducer) ptx::barrier_arrive(barriers + (kStages + reading) * 8);
-      else __syncwarp();
-      reading += kProducer ? config::num_warps : 1;
-      if (reading >= (kProducer ? kStages : config::num_stages)) {
-        reading -= kProducer ? kStages : config::num_stages;
-        parity ^= 1;
-      }
     }
-    if (++tile < s.count) continue;
-    tile = 0;
-    ending.run(state, s, rows, walk.left > 0);
-    if constexpr (!config::even_share) break;
-    if (walk.left == 0) break;
-    walk.next(p);
+    if (present != 0) state.absorb(p, query, rows, s, s.span.token_of(s.first + at), stage, present, lane);
+    // The stage may be filled again.
+    if constexpr (kProducer) ptx::barrier_arrive(barriers + (kStages + reading) * 8);
+    else __syncwarp();
+    reading += kProducer ? config::num_warps : 1;
+    if (reading >= (kProducer ? kStages : config::num_stages)) {
+      reading -= kProducer ? kStages : config::num_stages;
+      parity ^= 1;
+    }
+    at += config::num_warps;
   }
   if constexpr (config::even_share) ending.finish(s, rows);
 }

@@ -1,4 +1,4 @@
-// From tokens to pages to shared memory. A unit is tile_kv tokens of K and V, the share of one warp in a tile; a stage holds one unit.
+// From tokens to pages to shared memory. A stage holds the K and V of one tile; the warps take the tiles of a walk in turn.
 // config::loader: 0 cp.async and 1 bulk copies of rows, each warp a pipeline of its own with num_stages stages; 2 a producer warp that fetches
 // boxes through tensor maps into a ring of num_stages stages for all warps.
 #pragma once
@@ -15,17 +15,17 @@ struct pt_tensor_maps {
 constexpr int kLoadCopies = 0, kLoadRows = 1, kLoadBoxes = 2;
 constexpr bool kProducer = config::loader == kLoadBoxes;
 static_assert(config::loader == kLoadCopies || kHopper, "bulk copies need sm_90");
-static_assert(config::tile_kv == 16 || config::tile_kv == 32, "a unit is one or two MMA tiles, and its mask one register");
+static_assert(config::tile_kv == 16 || config::tile_kv == 32, "a tile is one or two MMA tiles, and its mask one register");
 constexpr int kBoxTokens = min_of(spec::page_size, config::tile_kv);  // of a box: it lies in one page
-constexpr int kBoxes = config::tile_kv / kBoxTokens;                  // of a unit: pages that it lies in
-static_assert(!kProducer || (config::tile_kv % kBoxTokens == 0 && spec::page_size % kBoxTokens == 0 && kBoxTokens % 8 == 0), "boxes tile pages and units, in whole periods of the swizzle");
+constexpr int kBoxes = config::tile_kv / kBoxTokens;                  // of a tile: pages that it lies in
+static_assert(!kProducer || (config::tile_kv % kBoxTokens == 0 && spec::page_size % kBoxTokens == 0 && kBoxTokens % 8 == 0), "boxes fill pages and tiles, in whole periods of the swizzle");
 // A barrier tells one round of its stage from the next, not from the one after: a warp may wait for a stage only if it was the last to empty it.
 static_assert(!kProducer || config::num_stages % config::num_warps == 0, "each stage of the ring belongs to one warp");
-// Producer warps: each fills every so many-th stage. One alone issues a unit's copies in about half a microsecond; as many as there is room for where
-// a multiprocessor hands out registers, to four warps at a time, and as share the units of a tile evenly.
+// Producer warps: each fills every so many-th stage. One alone issues a tile's copies in about half a microsecond; as many as there is room for where
+// a multiprocessor hands out registers, to four warps at a time, and as share the stages evenly.
 constexpr int producers(int most) { return config::num_warps % most == 0 && ceil_div(config::num_warps + most, 4) == ceil_div(config::num_warps + 1, 4) ? most : producers(most - 1); }
 constexpr int kProducers = kProducer ? producers(2) : 0;
-constexpr int kUnitStep = kProducer ? kProducers : config::num_warps;  // from a loader's unit to its next
+constexpr int kLoaderStep = kProducer ? kProducers : config::num_warps;  // from a loader's tile to its next
 
 constexpr int kDimSteps = ceil_div(spec::head_dim, 16);
 constexpr u32 kAllPresent = config::tile_kv == 32 ? 0xffffffffu : (1u << (config::tile_kv % 32)) - 1;
@@ -93,7 +93,7 @@ __device__ __forceinline__ void check_claims(const pt_decode_params& p, int sequ
   }
 }
 
-// The pages of one pair. A producer serves all warps, unit after unit, and cannot wait for the table each time: its lanes hold the ids of
+// The pages of one pair. A producer serves all warps, tile after tile, and cannot wait for the table each time: its lanes hold the ids of
 // consecutive table slots, and of as many slots after them.
 struct Pages {
   const int* row;
@@ -120,9 +120,9 @@ struct Pages {
     ids = entry(s, base + lane);
     more = entry(s, base + 32 + lane);
   }
-  // The page id of the lane's token of a unit that begins at token `first`, by the whole warp.
+  // The page id of the lane's token of a tile that begins at token `first`, by the whole warp.
   __device__ __forceinline__ int look_up_ahead(const pt_decode_params& p, const Segment& s, int first, int lane) {
-    const int begin = static_cast<u32>(first) / static_cast<u32>(spec::page_size);  // a unit's slots never straddle 32 from another's first on
+    const int begin = static_cast<u32>(first) / static_cast<u32>(spec::page_size);  // a tile's slots never straddle 32 from another's first on
     if (static_cast<u32>(begin - base) >= 64u) {
       ask(s, first, lane);
     } else if (begin - base >= 32) {
@@ -147,49 +147,26 @@ struct Pages {
   }
 };
 
-// Walks the units of one warp, or those that one producer warp fills, in order.
+// Walks the tiles of one warp, or those that one producer warp fills, in order: every so many-th of a walk, wherever its segments end.
 struct Loader {
   Pages pages;
-  int tile, tiles_left;  // of the segment
-  int unit;              // of the tile: the warp, or where the producer stands
-  int id;                // of the lane's token's page
+  int at;  // the next tile, counted from the segment's first; beyond its last: as far in the next segment
+  int id;  // of the lane's token's page
 
-  __device__ __forceinline__ int first_token(const Segment& s) const { return s.span.token_of(tile) + unit * config::tile_kv; }
+  __device__ __forceinline__ int first_token(const Segment& s) const { return s.span.token_of(s.first + at); }
   __device__ __forceinline__ int token(const Segment& s, int lane) const { return first_token(s) + lane % config::tile_kv; }
-  __device__ __forceinline__ void start(const Segment& s) {
-    tile = s.first;
-    tiles_left = s.count;
-  }
-  __device__ __forceinline__ void advance() {
-    unit += kUnitStep;
-    if (unit >= config::num_warps) {
-      unit -= config::num_warps;
-      ++tile;
-      --tiles_left;
-    }
-  }
   __device__ __forceinline__ void look_up(const pt_decode_params& p, const Segment& s, int lane) {
     id = -1;
-    if (tiles_left == 0) return;
+    if (at >= s.count) return;
     if constexpr (kProducer) id = pages.look_up_ahead(p, s, first_token(s), lane);
     else id = pages.look_up(p, s, token(s, lane));
-  }
-  // The same with the look-up of the unit that is then to be loaded: its page is known by the time its stage is free.
-  __device__ __forceinline__ void enter(const pt_decode_params& p, const Segment& s, int lane) {
-    pages.open(p, s.sequence, s.head);
-    start(s);
-    look_up(p, s, lane);
-  }
-  __device__ __forceinline__ void next(const pt_decode_params& p, const Segment& s, int lane) {
-    advance();
-    look_up(p, s, lane);
   }
   __device__ __forceinline__ u32 present() const { return __ballot_sync(0xffffffffu, id >= 0) & kAllPresent; }
   // Positions from length - tokens on are the step's own: the preceding kernel may still be writing them.
   __device__ __forceinline__ bool is_old(const Segment& s) const { return first_token(s) + config::tile_kv <= s.span.first_position(); }
   __device__ __forceinline__ int slot(const Segment& s, int lane) const { return static_cast<u32>(token(s, lane)) % static_cast<u32>(spec::page_size); }
 
-  // Only brings the unit's lines near: its bytes are read after the wait.
+  // Only brings the tile's lines near: its bytes are read after the wait.
   __device__ __forceinline__ void prefetch(const pt_decode_params& p, const Segment& s, int lane) const {
     if (id < 0) return;
     const char* k = static_cast<const char*>(p.k_cache) + 2 * (id * p.k_stride_page + slot(s, lane) * p.k_stride_token + pages.k_head);
@@ -200,7 +177,7 @@ struct Loader {
       for (int at = 0; at < spec::head_dim_v * 2; at += 128) ptx::prefetch_l2(v + at);
   }
 
-  // Starts the copies of the unit into a stage. Absent rows are never addressed; their V becomes zeros, their scores are masked.
+  // Starts the copies of the tile into a stage. Absent rows are never addressed; their V becomes zeros, their scores are masked.
   __device__ __forceinline__ void copy(const pt_decode_params& p, const Segment& s, u32 present, unsigned char* stage, int lane) const {
     const u32 shared = ptx::shared_address(stage);
     const int page = max(id, 0);
@@ -265,9 +242,9 @@ struct Loader {
   // cp.async: 16 bytes a lane. `offset` is that of the lane's own token.
   template <int kDim, int kPitch>
   __device__ __forceinline__ static void copy_rows(u32 shared, const unsigned short* cache, i64 offset, i64 stride, u32 present, int lane) {
-    constexpr bool kUnitInPage = spec::page_size % config::tile_kv == 0;
+    constexpr bool kTileInPage = spec::page_size % config::tile_kv == 0;
     constexpr int kRowPieces = kDim / 8, kPieces = config::tile_kv * kRowPieces;
-    if (kUnitInPage && present == kAllPresent) {  // one page, all of it: pointers advance by constants of the launch
+    if (kTileInPage && present == kAllPresent) {  // one page, all of it: pointers advance by constants of the launch
       const unsigned short* first = cache + __shfl_sync(0xffffffffu, offset, 0);
       if constexpr (32 % kRowPieces == 0) {
         constexpr int kRowsAtOnce = 32 / kRowPieces;

@@ -101,7 +101,7 @@ __device__ __forceinline__ Partials even_partials(const Shares& shares, const Se
   part = shares.range - first;
   const int at = first * stride + shares.lane * kSlots;
   int tiles;
-  return {last - first + 1, at, stride, 1, at + (shares.begin(first, tiles) < s.line ? kRowsPerCta : 0)};
+  return {last - first + 1, at, stride, 1, at + (shares.begin(first, tiles) < s.line - shares.opening ? kRowsPerCta : 0)};
 }
 
 // A weighted sum of a cluster's parts: base-2 LSEs relative to `top`.

@@ -1,7 +1,7 @@
 // Which tiles a CTA walks. A piece of work is a segment: consecutive tiles of one (pair, row tile). V1 and the fixed partition have one segment
 // per CTA. The even share puts all tiles in one line, sequence by sequence, and gives every CTA a contiguous range of it, none more than one
 // tile over the average; it is computed from the real lengths and windows, by every warp for itself, without the host. Where tiles are few, so are the
-// CTAs that get any.
+// CTAs that get any. Beginning a pair costs as much as some tiles do: where pairs differ, each has as many empty places in the line before its tiles.
 //
 // Where all heads of a sequence have the same tiles, neighbouring CTAs take the same range of the line for different heads ("lanes"): they
 // read the same pages at the same time, which the memory rewards. Where heads differ, the line has the pairs one after the other.
@@ -13,17 +13,19 @@ struct Segment {
   int sequence, head, row_tile;
   Span span;
   int first, count;  // tiles
-  int line;          // even share: the line's index of the segment's pair's, or sequence's, tile 0
+  int line;          // even share: the line's place of the segment's pair's, or sequence's, tile 0
 };
 
 // config::merge
 constexpr int kMergeKernel = 0, kMergeLast = 1, kMergeCluster = 2;
-// Tiles of a part, at least: a merge through global memory takes longer than a second tile.
-constexpr int kLeastTiles = 2;
+// Tiles of a part, at least: one for each warp, and where parts are merged through global memory, which takes longer than a second, two.
+constexpr int kLeastTiles = (config::merge == kMergeCluster ? 1 : 2) * config::num_warps;
+// What a segment's end and the next one's beginning cost, 0.8 us, in tiles at a multiprocessor's share of the H200's 4.5 TB/s; small heads are slower by the byte.
+constexpr int kOpening = min_of(ceil_div(28 * 1024, kTileTokens * (spec::head_dim + spec::head_dim_v) * 2), 4);
 
 // Splits of the fixed partition that have tiles, and the tiles of one. They differ by one at most, and depend on the pair alone.
 __device__ __forceinline__ int used_splits(const Span& span, int num_splits) {
-  return min(config::merge == kMergeCluster ? span.tiles : ceil_div(span.tiles, kLeastTiles), num_splits);
+  return min(ceil_div(span.tiles, kLeastTiles), num_splits);
 }
 __device__ __forceinline__ void take_split(Segment& s, int split, int num_splits) {
   const int used = used_splits(s.span, num_splits), each = s.span.tiles / used, rest = s.span.tiles - each * used;
@@ -35,12 +37,14 @@ constexpr int kLanes = spec::kv_heads * kRowTiles;  // CTAs that walk the same t
 
 // The even share among ranges. All in 32 bits; the host bounds the line.
 //
-// The line is one group of tiles whose ranges differ by one at most. But where all pairs have as many tiles, a range that ends in one pair and goes on in the next costs a
-// merge that can be spared: then a group is some whole pairs that one range takes, or one pair that some ranges take, if nobody gets more than a tile over the average by that.
+// The line is one group of places whose ranges differ by one at most. But where all pairs have as many tiles, a range that ends in one pair and goes on in the next costs a
+// merge that can be spared: then a group is some whole pairs that one range takes, or one pair that some ranges take, if nobody gets more than a tile for each warp over the
+// average by that.
 struct Shares {
-  int total;         // tiles
-  int group, parts;  // tiles of a group, and its ranges
-  int chunk, rest;   // tiles of a group's range; as many ranges, the first ones, have one more
+  int opening;       // empty places before a pair's tiles: kOpening, or 0 where all pairs have as many tiles
+  int total;         // places
+  int group, parts;  // places of a group, and its ranges
+  int chunk, rest;   // places of a group's range; as many ranges, the first ones, have one more
   int lanes;         // CTAs to a range: kLanes, or 1
   int range, lane;   // of this CTA
 
@@ -52,13 +56,15 @@ struct Shares {
     __device__ __forceinline__ Fit(int pairs, int ranges) : pairs(pairs), ranges(ranges), whole(ceil_div(pairs, ranges)), users(ceil_div(pairs, whole)), cut(ranges / pairs) {}
   };
 
-  // Of all pairs' tiles, one each at least; `each`: how many, or 0 where that differs. Returns how many ranges, the first ones, have any.
+  // Of all pairs' tiles, one each at least; `each`: how many, or 0 where that differs. Returns how many ranges, the first ones, have any: more places each than
+  // an opening, and so a tile.
   __device__ __forceinline__ int divide(int tiles, int each, const Fit& fit) {
-    int used = min(fit.ranges, max(ceil_div(tiles, kLeastTiles), fit.pairs));
-    total = group = tiles;
+    opening = each > 0 ? 0 : kOpening;
+    total = group = tiles + opening * fit.pairs;
+    int used = min(fit.ranges, max(min(ceil_div(total, kLeastTiles), total / (opening + 1)), fit.pairs));
     parts = used;
-    chunk = tiles / used;
-    const int most = max(chunk, kLeastTiles) + 1;
+    chunk = total / used;
+    const int most = max(chunk, kLeastTiles) + config::num_warps;
     if (each > 0 && fit.whole > 1) {
       if (fit.whole * each <= most) {
         group = chunk = fit.whole * each;
@@ -77,7 +83,7 @@ struct Shares {
     rest = group - chunk * parts;
     return used;
   }
-  // The first tile of a range that has any, and how many it has.
+  // The first place of a range that has any, and how many it has.
   __device__ __forceinline__ int begin(int range, int& count) const {
     int before = 0;
     if (group < total) before = parts == 1 ? range : range / parts;
@@ -85,11 +91,11 @@ struct Shares {
     count = min(chunk + (part < rest), total - first);
     return first;
   }
-  // The range that holds a tile.
-  __device__ __forceinline__ int owner(int tile) const {
+  // The range that holds a place.
+  __device__ __forceinline__ int owner(int place) const {
     int before = 0;
-    if (group < total) before = tile / group;
-    const int at = tile - before * group, longer = rest * (chunk + 1);
+    if (group < total) before = place / group;
+    const int at = place - before * group, longer = rest * (chunk + 1);
     return before * parts + (at < longer ? at / (chunk + 1) : rest + (at - longer) / chunk);
   }
 };
@@ -107,14 +113,15 @@ __device__ __forceinline__ int sequence_tiles(const pt_decode_params& p, int seq
 // A CTA's walk through its range of the line. The loader and the consumer have one each.
 struct Walk {
   Segment now;
-  int left;   // tiles of the range after this segment
-  int lanes;
+  int left;   // places of the range after this segment; 0 if they hold no tile
+  int lanes, opening;
 
-  // Narrows the segment, which begins at the pair's tile `first`, to what is left of the range.
-  __device__ __forceinline__ void enter(int first) {
-    now.first = first;
-    now.count = min(now.span.tiles - first, left);
-    left -= now.count;
+  // Narrows the segment, whose pair has `tile` before the range's next place (negative: in the opening), to what is left of the range.
+  __device__ __forceinline__ void enter(int tile) {
+    now.first = max(tile, 0);
+    now.count = min(now.span.tiles, tile + left) - now.first;
+    left -= now.first + now.count - tile;
+    if (left <= opening) left = 0;
   }
   // Moves `s` to the pair and row tile that follow in the line; whether their tiles may be others.
   __device__ __forceinline__ bool step(Segment& s) const {
@@ -130,9 +137,9 @@ struct Walk {
     return true;
   }
   __device__ __forceinline__ void next(const pt_decode_params& p) {
-    now.line += now.span.tiles;
+    now.line += now.span.tiles + opening;
     if (step(now)) now.span = span_of(p, now.sequence, now.head);
-    enter(0);
+    enter(-opening);
   }
 };
 
@@ -163,11 +170,12 @@ __device__ __forceinline__ bool start_walk(const pt_decode_params& p, int lane, 
   least = __reduce_min_sync(0xffffffffu, least);
   const bool alike = heads_are_alike(p) && least == __reduce_max_sync(0xffffffffu, most);
   if (shares.range >= shares.divide(total, !alike ? 0 : side_by_side ? least : least / kLanes, fit)) return false;
-  const int begin = shares.begin(shares.range, walk.left);
+  const int begin = shares.begin(shares.range, walk.left), opening = walk.opening = shares.opening;
   int before = 0;
 #pragma unroll 1
   for (int base = 0;; base += 32) {
-    const int b = base + lane, x = base == 0 ? first_chunk : b < p.batch ? sequence_tiles(p, b, shares.lanes, __ldg(length_at(p, b, 0))) : 0;
+    const int b = base + lane;
+    const int x = b < p.batch ? (base == 0 ? first_chunk : sequence_tiles(p, b, shares.lanes, __ldg(length_at(p, b, 0)))) + opening * pairs : 0;
     int sum = x;  // inclusive
 #pragma unroll
     for (int distance = 1; distance < 32; distance *= 2) {
@@ -183,19 +191,20 @@ __device__ __forceinline__ bool start_walk(const pt_decode_params& p, int lane, 
     }
     before += __shfl_sync(0xffffffffu, sum, 31);
   }
+  walk.now.line += opening;
   walk.now.head = walk.now.row_tile = 0;
   walk.now.span = span_of(p, walk.now.sequence, 0);
   if (side_by_side) {
     walk.now.head = shares.lane / kRowTiles;
     walk.now.row_tile = shares.lane % kRowTiles;
   } else if constexpr (!kHeadsMayDiffer) {  // all pairs of the sequence are of one length
-    const int pair = (begin - walk.now.line) / walk.now.span.tiles;
+    const int each = walk.now.span.tiles + opening, pair = (begin + opening - walk.now.line) / each;
     walk.now.head = pair / kRowTiles;
     walk.now.row_tile = pair % kRowTiles;
-    walk.now.line += pair * walk.now.span.tiles;
+    walk.now.line += pair * each;
   } else {
     while (walk.now.line + walk.now.span.tiles <= begin) {
-      walk.now.line += walk.now.span.tiles;
+      walk.now.line += walk.now.span.tiles + opening;
       if (++walk.now.row_tile == kRowTiles) {
         walk.now.row_tile = 0;
         walk.now.span = span_of(p, walk.now.sequence, ++walk.now.head);

@@ -4,7 +4,7 @@
 #include "params.h"
 #include "cuda/numeric.cuh"
 
-constexpr int kTileTokens = config::num_warps * config::tile_kv;  // tokens of one CTA tile
+constexpr int kTileTokens = config::tile_kv;                      // of a tile: what one warp works on at a time, the granule of every schedule
 constexpr int kRows = spec::group_size * spec::q_len;             // query rows of a pair
 constexpr int kColumnTiles = min_of(ceil_div(kRows, 8), 2);       // of 8 rows each, in one CTA
 constexpr int kRowsPerCta = kColumnTiles * 8;
@@ -145,10 +145,10 @@ struct Visibility {
     return true;
   }
 
-  // Does every row see every token of [token, token + tile_kv)?
+  // Does every row see every token of a tile that begins at `token`?
   __device__ __forceinline__ bool all_see(const Span& s, int token) const {
     if constexpr (spec::mask == 2 || spec::block_sparse) return false;
-    const int end = token + config::tile_kv;
+    const int end = token + kTileTokens;
     if (end > s.first_position() + (spec::mask == 1 ? 0 : 1)) return false;
     if constexpr (spec::window) {
       if (s.window > 0 && token < s.length - s.window && !(spec::sink_tokens && !spec::chunk && end <= p.sink_tokens)) return false;

@@ -200,7 +200,7 @@ class Problem:
             cuda.cuMemFree_v2(C.c_uint64(pointer))
 
 
-def launch(kernel, problem, step, stream, num_splits=1, num_ctas=0, promotion=2, overlap=True):
+def launch(kernel, problem, step, stream, num_splits=1, num_ctas=0, promotion=2, overlap=True, pairs=True):
     q_heads, kv_heads, dim, page = problem.q_heads, problem.kv_heads, problem.dim, problem.page
     p = Params()
     p.struct_size, p.version, p.flags = C.sizeof(Params), 2, 1
@@ -227,11 +227,12 @@ def launch(kernel, problem, step, stream, num_splits=1, num_ctas=0, promotion=2,
     if overlap:
         attributes[count].id, attributes[count].value[0] = 6, 1
         count += 1
-    if kernel.cluster:
-        attributes[count].id = 4
-        attributes[count].value[0:3] = [min(num_splits & -num_splits, 16), 1, 1]
-        count += 1
     grid = num_ctas if kernel.even_share else len(problem.lengths) * kv_heads * kernel.row_tiles * num_splits
+    cluster = min(num_splits & -num_splits, 16) if kernel.cluster else 2 if pairs and kernel.even_share and grid % 2 == 0 else 1
+    if cluster > 1:
+        attributes[count].id = 4
+        attributes[count].value[0:3] = [cluster, 1, 1]
+        count += 1
     config = LaunchConfig((grid, 1, 1), (kernel.threads, 1, 1), kernel.shared, stream, C.addressof(attributes), count)
     check(cuda.cuLaunchKernelEx(C.byref(config), kernel.function, arguments, None), "launching")
 
@@ -296,8 +297,8 @@ def with_trace(text):
     text = patch(text, "// config::merge\n", TRACE + "// config::merge\n")
     threads = "  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;\n"
     text = patch(text, threads, threads + f"  trace({STARTED});\n")
-    text = patch(text, "  bool alone = false;\n#pragma unroll 1\n  for (;;) {\n    while", f"  bool alone = false;\n  int tile = {TILES};\n#pragma unroll 1\n  for (;;) {{\n    while")
-    text = patch(text, "    ptx::barrier_wait(barriers + kStages * 8 + stage * 8, parity);", "    ptx::barrier_wait(barriers + kStages * 8 + stage * 8, parity);\n    trace(tile++);")
+    text = patch(text, "  bool alone = false;\n#pragma unroll 1\n  for (;;) {\n    if (loader", f"  bool alone = false;\n  int tile = {TILES};\n#pragma unroll 1\n  for (;;) {{\n    if (loader")
+    text = patch(text, "ptx::barrier_wait(barriers + kStages * 8 + stage * 8, parity);", "ptx::barrier_wait(barriers + kStages * 8 + stage * 8, parity), trace(tile++);")
     text = patch(text, "  bool alone = false;  // the preceding kernel has finished\n", f"  bool alone = false;\n  int tile = {TILES};\n")
     text = patch(text, "      if (!alone) ptx::wait_for_previous_kernel();\n      alone = true;", f"      if (!alone) ptx::wait_for_previous_kernel(), trace({RELEASED});\n      alone = true;")
     text = patch(text, "      state.start();\n    }\n    if (done)", f"      state.start();\n      trace({QUERY});\n    }}\n    if (done)")

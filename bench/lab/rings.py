@@ -36,7 +36,7 @@ def with_producers(text, most):
 def with_late_start(text):
     """The next kernel may start when the last copies have been issued, instead of at once."""
     text = lab.patch(text, "#endif\n  ptx::let_next_kernel_start();\n", "#endif\n")
-    text = lab.patch(text, "      if (!config::even_share || walk.left == 0) return;\n", "      if (!config::even_share || walk.left == 0) {\n        ptx::let_next_kernel_start();\n        return;\n      }\n")
+    text = lab.patch(text, "    if (loader.at >= walk.now.count) return;\n", "    if (loader.at >= walk.now.count) {\n      ptx::let_next_kernel_start();\n      return;\n    }\n")
     return lab.patch(text, "      if (open) {\n", "      if (open) {\n        if (walk.left == 0) ptx::let_next_kernel_start();\n")
 
 

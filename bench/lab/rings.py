@@ -3,7 +3,7 @@
 Prints a line for each cell, fastest first.
 
   bench/lab/rings.py [--shapes 32/8/128,64/8/64] [--cells 1x8192,8x8192,8x8192r: r for lengths from len / 16 to len] [--rings 2:4:32:8,…: loader:warps:tokens of a tile:stages] [--splits 8,16]
-                     [--producers 1,2,4] [--late] [--reverse] [--loads-only] [--trace]
+                     [--producers 1,2,4] [--late] [--reverse] [--loads-only] [--apart] [--against FOLDER] [--trace]
 """
 import argparse
 
@@ -81,6 +81,8 @@ def main():
     parser.add_argument("--late", action="store_true", help="the next kernel's start late, too")
     parser.add_argument("--reverse", action="store_true", help="the even share's CTAs in reverse order, too")
     parser.add_argument("--loads-only", action="store_true")
+    parser.add_argument("--apart", action="store_true", help="the even share without clusters of two, too")
+    parser.add_argument("--against", metavar="FOLDER", help="the templates of another version of pagetune, too: its tree (git archive REVISION templates | tar -x -C FOLDER)")
     parser.add_argument("--trace", action="store_true")
     arguments = parser.parse_args()
     numbers = lambda text: [int(x) for x in text.split(",") if x]
@@ -102,6 +104,8 @@ def main():
                     make(schedule, ring, "" if most == PRODUCERS else f" {most} producers", lambda x: with_producers(x, most))
                 if arguments.late:
                     make(schedule, ring, " late", with_late_start)
+                if arguments.against:
+                    make(schedule, ring, " against", lambda x: lab.with_templates_of(x, arguments.against))
             if arguments.reverse:
                 make("even", ring, " reverse", with_reverse_order)
             if arguments.loads_only:
@@ -115,7 +119,8 @@ def main():
             ways = []
             for (schedule, ring, label), kernel in kernels.items():
                 if schedule == "even":
-                    ways += [(f"E{q} {name_of(ring)}{label}", kernel, dict(num_ctas=PROCESSORS * q // 4)) for q in numbers(arguments.quarters)]
+                    for apart in [False, True] if arguments.apart else [False]:
+                        ways += [(f"E{q} {name_of(ring)}{label}{' apart' if apart else ''}", kernel, dict(num_ctas=PROCESSORS * q // 4, pairs=not apart)) for q in numbers(arguments.quarters)]
                 elif schedule == "one pass":
                     if pairs >= PROCESSORS // 4:
                         ways.append((f"V1 {name_of(ring)}{label}", kernel, {}))

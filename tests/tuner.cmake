@@ -1,6 +1,7 @@
-foreach(part statistics race work session)
+foreach(part statistics race search recording work session)
   pagetune_test(tuner_${part}_test tuner_${part}_test.cpp LIBS pagetune_tuner)
 endforeach()
+target_compile_definitions(tuner_recording_test PRIVATE PAGETUNE_RECORDINGS="${CMAKE_CURRENT_LIST_DIR}/recordings")
 
 # The program as a user runs it, on the CPU backend with a cache directory of its own.
 if(PAGETUNE_CPU_BACKEND)

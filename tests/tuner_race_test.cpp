@@ -161,6 +161,21 @@ TEST(Race, DefaultIsKeptWithoutARealGain) {
   }
 }
 
+// Fault: a gain of 6 % is lost in noise although there is time to see it.
+TEST(Race, MoreFinalRoundsShowAGainThatNoiseHides) {
+  int won = 0;
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    Field field;
+    field.seed = seed;
+    field.noise = 0.06;
+    field.add(config(2, 8), 10, true).add(config(2, 4), 9.4);
+    const RaceResult result = field.run();
+    won += *result.winner == 1 ? 1 : 0;
+    EXPECT_LE(result.samples, 4 * field.policy.final_rounds);
+  }
+  EXPECT_GE(won, 30);
+}
+
 // Fault: a time of zero, below zero or not a number is recorded as best.
 TEST(Race, ImpossibleTimesTakeACandidateOut) {
   for (double impossible : {0.0, -3.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
@@ -317,6 +332,38 @@ TEST(Race, CoarseToFineFindsTheBestSplitOfAGoodShape) {
   int timed = 0;
   for (int n : field.sampled) timed += n > 0;
   EXPECT_LT(timed, 120) << "60 shapes, and the split counts of three";
+}
+
+// Fault: a round in which the device ran at a lower clock counts, and whoever it hit hardest loses; or the race waits for ever for a clock that does not come back.
+TEST(Race, ARoundOfASlowDeviceIsTakenAnew) {
+  for (const bool recovers : {true, false}) {
+    Field field;
+    field.noise = 0.02;
+    for (int k = 0; k < 4; ++k) field.add(config(2, 2 + k), 10, k == 0);
+    RaceHooks hooks = field.hooks();
+    const auto honest = hooks.sample_us;
+    int calls = 0;
+    double paused_s = 0;
+    hooks.sample_us = [&](size_t i) { return honest(i) * (++calls > 30 && (!recovers || paused_s < 0.5) ? 1.4 : 1.0); };
+    hooks.pause = [&](double s) { paused_s += s; };
+    const RaceResult result = run_race(field.policy, field.entrants, hooks);
+    ASSERT_TRUE(result.winner);
+    EXPECT_EQ(*result.winner, 0u);
+    EXPECT_EQ(result.throttled, !recovers);
+    EXPECT_GE(result.disturbed, 2);
+    EXPECT_LE(result.disturbed, 3);
+    EXPECT_LE(paused_s, 2);
+    EXPECT_NEAR(result.median_us, recovers ? 10 : 14, 0.3);
+  }
+}
+
+// Fault: the reference drops somebody early, or measures the slow ones once and calls that a time.
+TEST(Race, TheExhaustiveSearchMeasuresAllToTheEnd) {
+  Field field;
+  field.add(config(1, 1), 10, true).add(config(2, 2), 8).add(config(2, 4), 50);
+  const RaceResult result = run_race(field.policy, field.entrants, field.hooks(), Search::exhaustive);
+  EXPECT_EQ(*result.winner, 1u);
+  for (const int n : field.sampled) EXPECT_GE(n, field.policy.max_rounds);
 }
 
 // Fault: the order within a round favours a place; every entrant must stand first about equally often.

@@ -57,15 +57,11 @@ TEST(Policy, EveryFieldChangesTheHash) {
   MeasurePolicy base;
   EXPECT_EQ(base.hash(), MeasurePolicy{}.hash());
   EXPECT_EQ(base.hash().size(), 64u);
-  int MeasurePolicy::* const fields[] = {&MeasurePolicy::launches_per_sample, &MeasurePolicy::most_launches,  &MeasurePolicy::rotation_l2,  &MeasurePolicy::warmup_ms,
-                                         &MeasurePolicy::first_samples,       &MeasurePolicy::drop_permille, &MeasurePolicy::min_rounds,
-                                         &MeasurePolicy::max_rounds,          &MeasurePolicy::final_rounds, &MeasurePolicy::tie_permille,
-                                         &MeasurePolicy::gain_permille,       &MeasurePolicy::overlap};
-  static_assert(sizeof(MeasurePolicy) == sizeof(fields) / sizeof(fields[0]) * sizeof(int), "a new field needs its line above");
-  for (auto field : fields) {
+  ASSERT_EQ(sizeof(MeasurePolicy), MeasurePolicy::fields().size() * sizeof(int)) << "a new field needs its line in MeasurePolicy::fields()";
+  for (const auto& [name, field] : MeasurePolicy::fields()) {
     MeasurePolicy changed;
     changed.*field += 1;
-    EXPECT_NE(changed.hash(), base.hash());
+    EXPECT_NE(changed.hash(), base.hash()) << name;
   }
 }
 

@@ -16,27 +16,34 @@ MeasurePolicy MeasurePolicy::for_backend(Backend backend) {
     policy.rotation_l2 = 2;
     policy.warmup_ms = 0;
     policy.max_rounds = 30;
+    policy.throttle_permille = 600;  // other programs disturb a CPU by more than its clock ever changes
   }
   return policy;
 }
 
 int MeasurePolicy::launches_for(int sets) const { return std::max(launches_per_sample, std::min(sets + sets % 2, most_launches)); }
 
+const std::vector<std::pair<const char*, int MeasurePolicy::*>>& MeasurePolicy::fields() {
+  static const std::vector<std::pair<const char*, int MeasurePolicy::*>> all = {{"launches_per_sample", &MeasurePolicy::launches_per_sample},
+                                                                                {"most_launches", &MeasurePolicy::most_launches},
+                                                                                {"rotation_l2", &MeasurePolicy::rotation_l2},
+                                                                                {"warmup_ms", &MeasurePolicy::warmup_ms},
+                                                                                {"first_samples", &MeasurePolicy::first_samples},
+                                                                                {"drop_permille", &MeasurePolicy::drop_permille},
+                                                                                {"min_rounds", &MeasurePolicy::min_rounds},
+                                                                                {"max_rounds", &MeasurePolicy::max_rounds},
+                                                                                {"final_rounds", &MeasurePolicy::final_rounds},
+                                                                                {"tie_permille", &MeasurePolicy::tie_permille},
+                                                                                {"gain_permille", &MeasurePolicy::gain_permille},
+                                                                                {"throttle_permille", &MeasurePolicy::throttle_permille},
+                                                                                {"overlap", &MeasurePolicy::overlap}};
+  return all;
+}
+
 std::string MeasurePolicy::canonical_json() const {
-  // nlohmann::json keeps an object's keys sorted.
-  return nlohmann::json{{"launches_per_sample", launches_per_sample},
-                        {"most_launches", most_launches},
-                        {"rotation_l2", rotation_l2},
-                        {"warmup_ms", warmup_ms},
-                        {"first_samples", first_samples},
-                        {"drop_permille", drop_permille},
-                        {"min_rounds", min_rounds},
-                        {"max_rounds", max_rounds},
-                        {"final_rounds", final_rounds},
-                        {"tie_permille", tie_permille},
-                        {"gain_permille", gain_permille},
-                        {"overlap", overlap}}
-      .dump();
+  nlohmann::json json;  // keeps an object's keys sorted
+  for (const auto& [name, field] : fields()) json[name] = this->*field;
+  return json.dump();
 }
 
 std::string MeasurePolicy::hash() const { return sha256_hex(canonical_json()); }

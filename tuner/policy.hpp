@@ -1,6 +1,8 @@
 // MeasurePolicy: how candidates are timed and when a race ends. Part of a winner's identity: a change means measuring again.
 #pragma once
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "codegen/target.hpp"
 #include "pagetune/params.h"
@@ -20,6 +22,7 @@ struct MeasurePolicy {
   int final_rounds = 15;         // fresh rounds of winner, default and runner-up; fewest that give a 99 % interval inside the extremes by two
   int tie_permille = 20;         // candidates this close are tied
   int gain_permille = 10;        // a winner is at least this much faster than the default
+  int throttle_permille = 900;   // of the speed so far: a round in which the device was slower is taken anew
   int overlap = 1;               // launches are programmatic dependent ones, as an engine that can promise it launches them
 
   unsigned flags() const { return overlap != 0 ? PT_LAUNCH_OVERLAP : 0; }
@@ -31,7 +34,9 @@ struct MeasurePolicy {
   double drop_ratio() const { return drop_permille / 1000.0; }
   double tie_band() const { return tie_permille / 1000.0; }
   double min_gain() const { return gain_permille / 1000.0; }
+  double throttle_ratio() const { return throttle_permille / 1000.0; }
 
+  static const std::vector<std::pair<const char*, int MeasurePolicy::*>>& fields();  // all of them, by name
   std::string canonical_json() const;
   std::string hash() const;  // sha256 of canonical_json(), hex
 

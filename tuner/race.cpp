@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
-#include <set>
 #include <tuple>
 
 #include <fmt/format.h>
@@ -18,16 +16,18 @@ namespace {
 constexpr double kConfidence = 0.95;
 // Of the decision against the default: one false win in 200 comparisons of equal kernels, fewer with min_gain on top.
 constexpr double kWinConfidence = 0.99;
-// Share of the budget that the first samples may take before the split counts are searched coarse to fine.
-constexpr double kFirstPassShare = 0.4;
-constexpr size_t kBestShapes = 3;
 // After one sample only what is hopeless leaves: a single sample may be disturbed, not doubled.
 constexpr double kHopeless = 2.0;
+// A disturbed round is taken anew so often, after pauses that double; then the device counts as throttled and its times as they are.
+constexpr int kRetries = 3;
+// Final rounds are repeated so often, at most, where their noise hides a gain.
+constexpr int kMostFinals = 4;
+constexpr double kFirstPauseS = 0.2;
 
 class Race {
  public:
-  Race(const MeasurePolicy& policy, const std::vector<Entrant>& entrants, const RaceHooks& hooks)
-      : policy_(policy), entrants_(entrants), hooks_(hooks) {
+  Race(const MeasurePolicy& policy, const std::vector<Entrant>& entrants, const RaceHooks& hooks, Search search)
+      : policy_(policy), entrants_(entrants), hooks_(hooks), search_(search) {
     result_.lanes.resize(entrants.size());
   }
 
@@ -101,23 +101,13 @@ class Race {
   }
 
   void drop_slower_than(double ratio) {
+    if (search_ == Search::exhaustive) return;
     Indices alive = racing();
     auto best = fastest(alive);
     if (!best) return;
     double limit = ratio * median(lane(*best).samples);
     for (size_t i : alive)
       if (median(lane(i).samples) > limit) lane(i).standing = Standing::slow;
-  }
-
-  // The default and the incumbent first, so that a short budget has them.
-  Indices all_in_order() const {
-    Indices order(entrants_.size());
-    for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-      auto rank = [&](size_t i) { return entrants_[i].is_default ? 0 : entrants_[i].is_incumbent ? 1 : 2; };
-      return rank(a) < rank(b);
-    });
-    return order;
   }
 
   // first_samples passes over `group`; ends early when the budget is over.
@@ -142,50 +132,27 @@ class Race {
     return racing().empty();
   }
 
-  void first_pass() {
-    Indices order = all_in_order();
-    heat({order.front()});
-    if (result_.interrupted) return;
-    std::set<KernelConfig> shapes;
-    for (const Entrant& entrant : entrants_) shapes.insert(shape_of(entrant.config));
-    double cost_s = static_cast<double>(order.size()) * policy_.first_samples * slowest_sample_s_ +
-                    static_cast<double>(shapes.size()) * slowest_admit_s_;
-    if (cost_s <= kFirstPassShare * hooks_.seconds_left())
-      heat(order);
-    else
-      coarse_to_fine(order);
+  Standings standings() const {
+    Standings at;
+    for (const Lane& lane : result_.lanes)
+      at.median_us.push_back(lane.standing == Standing::failed ? std::numeric_limits<double>::infinity()
+                             : lane.samples.empty()            ? std::numeric_limits<double>::quiet_NaN()
+                                                               : median(lane.samples));
+    at.seconds_left = hooks_.seconds_left();
+    at.sample_s = slowest_sample_s_;
+    at.admit_s = slowest_admit_s_;
+    at.first_samples = policy_.first_samples;
+    return at;
   }
 
-  void coarse_to_fine(const Indices& order) {
-    double wanted = std::log2(std::max(2, spread_of(entrants_[order.front()].config)));
-    std::map<KernelConfig, size_t> coarse;
-    for (size_t i : order) {
-      auto distance = [&](size_t e) { return std::abs(std::log2(spread_of(entrants_[e].config)) - wanted); };
-      auto [found, inserted] = coarse.emplace(shape_of(entrants_[i].config), i);
-      if (!inserted && distance(i) < distance(found->second)) found->second = i;
+  void first_pass() {
+    const auto searcher = make_searcher(search_, entrants_);
+    for (;;) {
+      const Indices group = searcher->next(standings());
+      if (group.empty()) return;
+      heat(group);
+      if (result_.interrupted) return;
     }
-    Indices group;
-    for (size_t i : order) {
-      bool chosen = entrants_[i].is_default || entrants_[i].is_incumbent || coarse.at(shape_of(entrants_[i].config)) == i;
-      if (chosen) group.push_back(i);
-    }
-    heat(group);
-    if (result_.interrupted) return;
-
-    Indices ranked;
-    for (size_t i : group)
-      if (measured(i)) ranked.push_back(i);
-    std::sort(ranked.begin(), ranked.end(), [&](size_t a, size_t b) { return median(lane(a).samples) < median(lane(b).samples); });
-    std::vector<KernelConfig> shapes;
-    for (size_t i : ranked) {
-      KernelConfig shape = shape_of(entrants_[i].config);
-      if (std::find(shapes.begin(), shapes.end(), shape) == shapes.end()) shapes.push_back(shape);
-      if (shapes.size() == kBestShapes) break;
-    }
-    Indices fine;
-    for (size_t i : order)
-      if (std::find(shapes.begin(), shapes.end(), shape_of(entrants_[i].config)) != shapes.end()) fine.push_back(i);
-    heat(fine);
   }
 
   // Time that the final rounds will take.
@@ -201,16 +168,41 @@ class Race {
     return slowest_sample_s_ * median(result_.lanes[*best].samples) / slowest_us;
   }
 
-  // Every participant once, starting with another one each time so that no place in the order is favoured. times_[i][r] is NaN where
-  // entrant i took no part in round r.
+  // Every participant once, starting with another one each time so that no place in the order is favoured. times[i][r] is NaN where
+  // entrant i took no part in round r. A disturbed round is taken anew.
   void round(const Indices& participants, std::vector<std::vector<double>>& times) {
-    for (auto& row : times) row.push_back(std::numeric_limits<double>::quiet_NaN());
-    size_t count = participants.size();
-    for (size_t k = 0; k < count; ++k) {
-      size_t i = participants[(k + times.front().size()) % count];
-      if (auto us = sample(i)) times[i].back() = *us;
+    double pause_s = kFirstPauseS;
+    for (int attempt = 0;; ++attempt, pause_s *= 2) {
+      std::vector<double> fresh(entrants_.size(), std::numeric_limits<double>::quiet_NaN());
+      const size_t count = participants.size();
+      for (size_t k = 0; k < count; ++k) {
+        const size_t i = participants[(k + times.front().size() + 1) % count];
+        if (lane(i).standing == Standing::failed) continue;
+        if (const auto us = sample(i)) fresh[i] = *us;
+      }
+      const bool slowed = !result_.throttled && is_slowed(fresh);
+      if (!slowed || attempt == kRetries || hooks_.seconds_left() <= pause_s) {
+        result_.throttled |= slowed;
+        for (size_t i = 0; i < times.size(); ++i) times[i].push_back(fresh[i]);
+        ++result_.rounds;
+        return;
+      }
+      ++result_.disturbed;
+      for (const size_t i : participants)  // the samples of this round are nobody's
+        if (std::isfinite(fresh[i])) lane(i).samples.pop_back();
+      hooks_.pause(pause_s);
     }
-    ++result_.rounds;
+  }
+
+  // Did all together take longer than they used to? One of them may be disturbed; a device that slows down slows all.
+  bool is_slowed(const std::vector<double>& fresh) const {
+    std::vector<double> ratios;
+    for (size_t i = 0; i < fresh.size(); ++i) {
+      const std::vector<double>& before = result_.lanes[i].samples;
+      if (!std::isfinite(fresh[i]) || before.size() < 3) continue;
+      ratios.push_back(fresh[i] / median({before.begin(), before.end() - 1}));
+    }
+    return ratios.size() >= 2 && median(ratios) > 1 / policy_.throttle_ratio();
   }
 
   static std::vector<double> paired_ratios(const std::vector<double>& a, const std::vector<double>& b) {
@@ -267,7 +259,9 @@ class Race {
         continue;
       }
       Interval interval = median_interval(ratios, kConfidence);
-      if (interval.low > 1 && median(ratios) > 1 + policy_.tie_band())
+      if (search_ == Search::exhaustive)
+        open = true;
+      else if (interval.low > 1 && median(ratios) > 1 + policy_.tie_band())
         lane(i).standing = Standing::worse;
       else if (interval.half_width() > policy_.tie_band() / 2)
         open = true;
@@ -330,7 +324,7 @@ class Race {
         if (other && std::find(finalists.begin(), finalists.end(), *other) == finalists.end()) finalists.push_back(*other);
 
       std::vector<std::vector<double>> fresh(entrants_.size());
-      for (int k = 0; k < policy_.final_rounds; ++k) {
+      for (int k = 0; k < policy_.final_rounds || (k < kMostFinals * policy_.final_rounds && undecided(pick, fresh)); ++k) {
         if (stop_requested()) return;
         round(finalists, fresh);
       }
@@ -339,6 +333,16 @@ class Race {
       finish(pick, fresh);
       return;
     }
+  }
+
+  // Looks faster than the default, but not for certain, and there is time to find out? Asked after every final_rounds rounds: each look is a chance to be wrong.
+  bool undecided(size_t pick, const std::vector<std::vector<double>>& fresh) const {
+    const auto fallback = default_lane();
+    const size_t done = fresh[pick].size();
+    if (done % static_cast<size_t>(policy_.final_rounds) != 0) return true;
+    if (!fallback || pick == *fallback || result_.lanes[pick].standing == Standing::failed || hooks_.seconds_left() <= reserve_s()) return false;
+    const std::vector<double> ratios = paired_ratios(fresh[pick], fresh[*fallback]);
+    return interval_exists(static_cast<int>(ratios.size()), kWinConfidence) && 1 - median(ratios) >= policy_.min_gain() && median_interval(ratios, kWinConfidence).high >= 1;
   }
 
   static std::vector<double> finite(const std::vector<double>& row) {
@@ -386,6 +390,7 @@ class Race {
   const MeasurePolicy& policy_;
   const std::vector<Entrant>& entrants_;
   const RaceHooks& hooks_;
+  const Search search_;
   RaceResult result_;
   std::vector<std::vector<double>> times_;  // of the interleaved rounds, [entrant][round]
   double slowest_sample_s_ = 0, slowest_admit_s_ = 0;
@@ -410,8 +415,8 @@ bool preferred(const Entrant& a, const Entrant& b) {
   return order(a) < order(b);
 }
 
-RaceResult run_race(const MeasurePolicy& policy, const std::vector<Entrant>& entrants, const RaceHooks& hooks) {
-  return Race(policy, entrants, hooks).run();
+RaceResult run_race(const MeasurePolicy& policy, const std::vector<Entrant>& entrants, const RaceHooks& hooks, Search search) {
+  return Race(policy, entrants, hooks, search).run();
 }
 
 }  // namespace pagetune

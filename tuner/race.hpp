@@ -8,16 +8,9 @@
 
 #include "codegen/config.hpp"
 #include "tuner/policy.hpp"
+#include "tuner/search.hpp"
 
 namespace pagetune {
-
-// A candidate that was verified and may be timed.
-struct Entrant {
-  KernelConfig config;
-  int shared_bytes = 0;
-  bool is_default = false;
-  bool is_incumbent = false;  // the winner stored by an earlier session
-};
 
 struct RaceHooks {
   // Called once before an entrant's first sample; an exception takes the entrant out. This is where a candidate is verified: a wrong one is
@@ -27,6 +20,7 @@ struct RaceHooks {
   std::function<double(size_t entrant)> sample_us;
   std::function<double()> seconds_left;  // of the bucket's budget
   std::function<bool()> interrupted;     // asked between rounds: the user wants to stop
+  std::function<void(double)> pause = [](double) {};  // waits so many seconds: the device runs slower than it did
 };
 
 enum class Standing : unsigned char {
@@ -54,19 +48,22 @@ struct RaceResult {
   std::optional<size_t> runner_up;
   double runner_up_us = 0;
   int tied = 0;
-  int rounds = 0;
+  int rounds = 0;                // interleaved and final ones that count
+  int disturbed = 0;             // rounds that were thrown away: the device had slowed down
+  bool throttled = false;        // it stayed slow: the times are of a device that does not run as it did at first
   std::string reason;
   std::vector<Lane> lanes;       // one per entrant
 };
 
-// 1. First samples of all, or coarse to fine over the split counts where the budget does not reach: one split count of every shape,
-//    then all split counts of the three best shapes. Those slower than drop_ratio x the best leave.
+// 1. First samples of whom the searcher asks for. Those slower than drop_ratio x the best leave.
 // 2. Interleaved rounds. A candidate leaves when its paired ratio to the best is above the tie band and the ratio's 95 % interval lies
-//    above 1. Ends with one left, all left known to half a tie band, max_rounds or the budget.
+//    above 1. Ends with one left, all left known to half a tie band, max_rounds or the budget. A round in which those who were in the one before took
+//    1 / throttle_ratio as long as they used to, all together, is thrown away and, after a pause, taken anew.
 // 3. Among the tied: the incumbent, then fewest splits, least shared memory, smallest canonical JSON.
-// 4. Final rounds of that pick, the default and the best other. The pick stays if it beats the default by min_gain with a 99 % interval
-//    that excludes 0; else the default wins.
-RaceResult run_race(const MeasurePolicy&, const std::vector<Entrant>&, const RaceHooks&);
+// 4. Final rounds of that pick, the default and the best other, and as many again, up to three times, where noise hides a gain. The pick stays if it beats the
+//    default by min_gain with a 99 % interval that excludes 0; else the default wins.
+// With Search::exhaustive nobody leaves for being slow, and all take all rounds.
+RaceResult run_race(const MeasurePolicy&, const std::vector<Entrant>&, const RaceHooks&, Search = Search::racing);
 
 // The order among tied entrants, best first.
 bool preferred(const Entrant& a, const Entrant& b);

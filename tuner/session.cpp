@@ -1,9 +1,11 @@
 #include "tuner/session.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <mutex>
 #include <set>
+#include <thread>
 
 #include <fmt/format.h>
 
@@ -88,8 +90,12 @@ class SpecTuner {
     hooks.sample_us = [&](size_t i) { return bench_->sample_us(entrants[i].config); };
     hooks.seconds_left = seconds_left;
     hooks.interrupted = context_.interrupted;
-    RaceResult race = run_race(options_.policy, entrants, hooks);
+    hooks.pause = [](double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); };
+    RecordedRace recording{.device = context_.environment.device, .problem = fmt::format("{}, {}", spec_text(spec_), work.bucket.text()), .policy = options_.policy, .entrants = entrants};
+    RaceResult race = run_race(options_.policy, entrants, options_.record ? recorded(hooks, recording) : hooks, options_.search);
     bench_->close();
+    if (options_.record) options_.record(recording);
+    if (race.throttled) report_.throttled.push_back(recording.problem);
 
     for (size_t i = 0; i < race.lanes.size(); ++i) {
       const Lane& lane = race.lanes[i];

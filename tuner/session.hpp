@@ -8,6 +8,8 @@
 
 #include "cache_db/store.hpp"
 #include "tuner/policy.hpp"
+#include "tuner/recording.hpp"
+#include "tuner/search.hpp"
 #include "tuner/workbench.hpp"
 #include "tuner/worklist.hpp"
 
@@ -34,6 +36,8 @@ struct SessionOptions {
   double budget_s = 180;
   bool retune = false;  // also what is in the store already
   MeasurePolicy policy;
+  Search search = Search::racing;
+  std::function<void(const RecordedRace&)> record;  // gets every race with its samples; may be empty
   std::string id;       // recorded with each winner
 };
 
@@ -52,6 +56,7 @@ struct WorkResult {
 struct SessionReport {
   std::vector<WorkResult> works;       // in the order of the work list
   std::vector<std::string> wrong;      // candidates with a wrong result, one sentence each: they are blocked
+  std::vector<std::string> throttled;  // problems in whose race the device slowed down and stayed slow
   bool interrupted = false;
   int count(Outcome) const;
 };

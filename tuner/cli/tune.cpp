@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cstdio>
 #include <ctime>
+#include <fstream>
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -24,6 +25,8 @@ struct TuneArguments {
   ModelOptions model;
   std::string device = "auto";
   std::string budget = "3m";
+  std::string search = "racing";
+  std::string record;
   bool retune = false;
   bool json = false;
 };
@@ -117,6 +120,14 @@ int exit_code(const SessionReport& report, const WorkList& list) {
 
 int run_tune(const TuneArguments& arguments) {
   double budget_s = budget_seconds(arguments.budget);
+  Search search = search_option(arguments.search);
+  std::ofstream recording;
+  std::function<void(const RecordedRace&)> record;
+  if (!arguments.record.empty()) {
+    recording.open(arguments.record, std::ios::app);
+    if (!recording) throw UsageError(fmt::format("--record: {} cannot be written", arguments.record));
+    record = [&](const RecordedRace& race) { recording << to_json(race) << std::endl; };
+  }
   std::vector<std::string> ids = device_ids(arguments.device);
   ModelAttention model = load_model(arguments.model);
   std::vector<int> codes;
@@ -129,7 +140,7 @@ int run_tune(const TuneArguments& arguments) {
     require_some(set.list, set.device->target());
     catch_interrupt();
     // Devices are tuned one after the other; each has its part of what is left.
-    SessionReport report = tune_workset(set, *store, budget_s / static_cast<double>(ids.size()), arguments.retune, arguments.json);
+    SessionReport report = tune_workset(set, *store, budget_s / static_cast<double>(ids.size()), arguments.retune, arguments.json, search, record);
     if (arguments.json)
       reports.push_back(report_json(report, set, *store));
     else
@@ -153,7 +164,15 @@ double budget_seconds(const std::string& text) {
   }
 }
 
-SessionReport tune_workset(const Workset& set, Store& store, double budget_s, bool retune, bool quiet) {
+Search search_option(const std::string& name) {
+  try {
+    return search_from(name);
+  } catch (const Error& wrong) {
+    throw UsageError(fmt::format("--search: {}", wrong.what()));
+  }
+}
+
+SessionReport tune_workset(const Workset& set, Store& store, double budget_s, bool retune, bool quiet, Search search, const std::function<void(const RecordedRace&)>& record) {
   Device& device = *set.device;
   ProgressLine line(quiet);
   SessionContext context;
@@ -170,6 +189,8 @@ SessionReport tune_workset(const Workset& set, Store& store, double budget_s, bo
   options.budget_s = budget_s;
   options.retune = retune;
   options.policy = set.policy;
+  options.search = search;
+  options.record = record;
   options.id = session_id();
   return run_session(context, options, set.list.works);
 }
@@ -180,6 +201,8 @@ void add_tune(CLI::App& app, Run& run) {
   add_model_options(*verb, arguments->model);
   add_device_option(*verb, arguments->device);
   verb->add_option("--budget", arguments->budget, "Time for the whole session: 90s, 3m, 1h")->capture_default_str();
+  verb->add_option("--search", arguments->search, "Who is timed: racing (all, or coarse to fine), model (who a model of the times so far expects the most of), exhaustive (all to the end: a reference)")->capture_default_str();
+  verb->add_option("--record", arguments->record, "Append every race with all of its samples to this file, for `pagetune simulate`");
   verb->add_flag("--retune", arguments->retune, "Also measure again what is stored already");
   verb->add_flag("--json", arguments->json, "Print one JSON document");
   verb->callback([=, &run] { run = [=] { return run_tune(*arguments); }; });

@@ -106,8 +106,8 @@ std::string sentence(const AbResult& result, const MeasurePolicy& policy, double
     }
     case AbVerdict::undecided: break;
   }
-  if (result.interrupted) return fmt::format("not decided: stopped after {} rounds", result.rounds);
-  return fmt::format("not decided within {:g} s, {} rounds: the interval still holds both less and more than {}; a larger --budget narrows it", budget_s, result.rounds, band);
+  if (result.interrupted) return fmt::format("not decided: stopped after {} round{}", result.rounds, result.rounds == 1 ? "" : "s");
+  return fmt::format("not decided within {:g} s: after {} round{} the difference may still be less or more than {}; give a larger --budget", budget_s, result.rounds, result.rounds == 1 ? "" : "s", band);
 }
 
 }  // namespace pagetune

@@ -30,7 +30,7 @@ std::string cell_svg(const HeatCell& cell, Place at) {
   return fmt::format(
       R"(<g class="cell {}" tabindex="0" data-bucket="{}" data-detail="{}" style="--level:{:.1f}%"><title>{}</title><rect x="{}" y="{}" width="{}" height="{}" rx="4"/><text x="{}" y="{}">{}</text></g>)"
       "\n",
-      cell.kind == 0 ? (level > 0.5 ? "scale high" : "scale") : fmt::format("kind{}", cell.kind), cell.bucket.text(), html_escape(cell.detail), 100 * level, html_escape(cell.detail), at.x() + 1, at.y() + 1,
+      cell.kind == 0 ? (level > 0.7 ? "scale high" : "scale") : fmt::format("kind{}", cell.kind), cell.bucket.text(), html_escape(cell.detail), 100 * level, html_escape(cell.detail), at.x() + 1, at.y() + 1,
       kCellWidth - 2, kCellHeight - 2, at.x() + kCellWidth / 2, at.y() + kCellHeight / 2, html_escape(cell.label));
 }
 

@@ -31,20 +31,22 @@ def expect(ok, what):
 
 
 class Page(html.parser.HTMLParser):
-    """Elements as (tag, attributes); the text of headings, cells of tables, and text of figures, by kernel."""
+    """Elements as (tag, attributes); the text of headings; of each table the texts of its rows' cells."""
 
     def __init__(self, text):
         super().__init__()
-        self.elements, self.rows, self.headings, self.open = [], [], [], []
+        self.elements, self.tables, self.headings, self.open = [], [], [], []
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
         attributes = dict(attributes)
         self.elements.append((tag, attributes))
-        if tag == "tr":
-            self.rows.append([])
+        if tag == "tbody":
+            self.tables.append([])
+        elif tag == "tr" and "tbody" in self.open:
+            self.tables[-1].append([])
         elif tag == "td":
-            self.rows[-1].append("")
+            self.tables[-1][-1].append("")
         elif tag in ("h1", "h2", "h3"):
             self.headings.append("")
         self.open.append(tag)
@@ -55,7 +57,7 @@ class Page(html.parser.HTMLParser):
 
     def handle_data(self, data):
         if "td" in self.open[-3:]:
-            self.rows[-1][-1] += data
+            self.tables[-1][-1][-1] += data
         if self.open and self.open[-1] in ("h1", "h2", "h3"):
             self.headings[-1] += data
 
@@ -130,11 +132,10 @@ def main():
         expect(cells(Page(model)) == 3 * wanted, f"MODEL, --page-size and --batch: {cells(Page(model))} cells, not {3 * wanted}")
         expect("layers 0-31" in model and "<h1>llama-3.1-8b</h1>" in model, "the model's name or its layers are missing")
 
-        rows = [row for row in device.rows if len(row) == 15]
-        expect(len(rows) == buckets, f"{len(rows)} rows of winners, not {buckets}")
-        by_bucket = [{f"{row[0]}x{row[1]}": row for row in group} for group in (rows[: len(winners[0])], rows[len(winners[0]) :])]
+        by_bucket = [{f"{row[0]}x{row[1]}": row for row in table} for table in device.tables]
+        expect(sorted(map(len, by_bucket)) == sorted(map(len, winners)), f"tables of {[len(table) for table in by_bucket]} winners")
         for table in winners:
-            # Kernels stand in the order of their keys: which group is this table's, its times tell.
+            # Kernels stand in the order of their keys: which table is this one, its times tell.
             group = next((group for group in by_bucket if all(name in group and group[name][4] == f"{row['median_us']:.2f}" for name, row in table.items())), None)
             expect(group, "no table of the page has the medians of one of the stored tables")
             for name, row in table.items():

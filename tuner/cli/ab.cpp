@@ -31,26 +31,39 @@ struct AbArguments {
 
 double steady_seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-// `text`: a config's JSON, "default" or "winner".
-KernelConfig config_of(const std::string& option, const std::string& text, const Work& work, const Workset& set, const Store& store) {
-  if (text == "default") return default_config(work.spec, set.device->target(), work.bucket);
-  KernelConfig config;
-  if (text == "winner") {
-    const std::vector<Winner> winners = store.winners(set.device->environment().key(), spec_key(work.spec));
-    const auto found = std::find_if(winners.begin(), winners.end(), [&](const Winner& winner) { return winner.bucket == work.bucket; });
-    if (found == winners.end())
-      throw Error(ErrorCode::invalid_argument, fmt::format("{} is winner, but the store {} has none for {}, bucket {}, on {}: run pagetune tune, or give a config", option, store.dir(), spec_text(work.spec),
-                                                           work.bucket.text(), set.device->environment().device));
-    config = found->config;
-  } else {
-    try {
-      config = KernelConfig::from_json(text);
-    } catch (const Error& wrong) {
-      throw UsageError(fmt::format("{} is '{}': allowed are default, winner, or a config as JSON: {}", option, text, wrong.what()));
-    }
+// One side as it was asked for: "default", "winner", or a config.
+struct Asked {
+  const char* option;
+  std::string text;
+  KernelConfig config;  // empty for a name
+  bool named() const { return text == "default" || text == "winner"; }
+};
+
+Asked parse(const char* option, const std::string& text) {
+  Asked made{option, text, {}};
+  if (made.named()) return made;
+  try {
+    made.config = KernelConfig::from_json(text);
+    return made;
+  } catch (const Error& wrong) {
+    throw UsageError(fmt::format("{} is '{}': allowed are default, winner, or a config as JSON: {}", option, text, wrong.what()));
   }
-  if (Support support = supports(work.spec, config, set.device->target()); !support) throw UsageError(fmt::format("{}: {}: {}", option, config.canonical_json(), support.reason));
-  return config;
+}
+
+void require_support_of(const Asked& side, const KernelConfig& config, const Work& work, const Target& target) {
+  if (Support support = supports(work.spec, config, target); !support) throw UsageError(fmt::format("{}: {}: {}", side.option, config.canonical_json(), support.reason));
+}
+
+KernelConfig config_of(const Asked& side, const Work& work, const Workset& set, const Store& store) {
+  if (side.text == "default") return default_config(work.spec, set.device->target(), work.bucket);
+  if (!side.named()) return side.config;
+  const std::vector<Winner> winners = store.winners(set.device->environment().key(), spec_key(work.spec));
+  const auto found = std::find_if(winners.begin(), winners.end(), [&](const Winner& winner) { return winner.bucket == work.bucket; });
+  if (found == winners.end())
+    throw Error(ErrorCode::invalid_argument, fmt::format("{} is winner, but the store {} has none for {}, bucket {}, on {}: run pagetune tune, or give a config", side.option, store.dir(), spec_text(work.spec),
+                                                         work.bucket.text(), set.device->environment().device));
+  require_support_of(side, found->config, work, set.device->target());
+  return found->config;
 }
 
 struct Comparison {
@@ -96,15 +109,19 @@ Json json_of(const Comparison& at) {
 
 int run_ab_verb(const AbArguments& arguments) {
   const double budget_s = budget_seconds(arguments.budget);
+  const Asked a = parse("--a", arguments.a), b = parse("--b", arguments.b);
   const ModelAttention model = load_model(arguments.model);
   const Workset set = make_workset(model, arguments.model, one_device(arguments.device)->id());
   print_left_out(set.list);
   require_some(set.list, set.device->target());
+  for (const Work& work : set.list.works)
+    for (const Asked* side : {&a, &b})
+      if (!side->named()) require_support_of(*side, side->config, work, set.device->target());
   auto store = Store::open();
   // All are looked at before the first is measured.
   std::vector<Comparison> all;
   for (const Work& work : set.list.works)
-    all.push_back({work, config_of("--a", arguments.a, work, set, *store), config_of("--b", arguments.b, work, set, *store), {}, {}});
+    all.push_back({work, config_of(a, work, set, *store), config_of(b, work, set, *store), {}, {}});
   catch_interrupt();
   ProgressLine line(arguments.json);
   Json entries = Json::array();

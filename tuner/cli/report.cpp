@@ -63,6 +63,13 @@ std::string devices_text(const std::vector<Store::Row>& rows) {
   return text;
 }
 
+// "dir/llama-3.1-8b.json" -> "llama-3.1-8b"
+std::string name_of_model(const std::string& path) {
+  std::string name = fs::path(path).filename().string();
+  if (name.ends_with(".json")) name.resize(name.size() - 5);
+  return name;
+}
+
 // What the model's layers need of the store, with the layers' numbers; with --batch or --len, only those buckets.
 void keep_model(ReportInput& input, const ModelOptions& options) {
   for (const LayerGroup& group : load_model(options).groups) {
@@ -84,7 +91,7 @@ int run_report(const ReportArguments& arguments) {
   if (model == arguments.all) throw UsageError("report takes either a MODEL or --all: all winners of the store");
   auto store = open_store(arguments.store);
   ReportInput input;
-  input.title = model ? fs::path(arguments.model.model).stem().string() : "All winners of the store";
+  input.title = model ? name_of_model(arguments.model.model) : "All winners of the store";
   input.rows = store->all_winners();
   print_problems(*store);
   const size_t stored = input.rows.size();

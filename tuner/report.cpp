@@ -32,6 +32,7 @@ double gb_per_s(const Store::Row& row) { return kv_bytes_of(row) / row.winner.me
 double share_of_floor(const Winner& w) { return w.floor_us / w.median_us; }
 bool has_gain(const Winner& w) { return w.default_us > 0; }
 double gain(const Winner& w) { return 1 - w.median_us / w.default_us; }
+std::string rate_text(double rate) { return rate < 100 ? fmt::format("{:.3g}", rate) : fmt::format("{:.0f}", rate); }
 std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
 // Without a sign on nothing.
 std::string gain_text(double share) { return percent(std::abs(share) < 0.0005 ? 0 : share); }
@@ -54,7 +55,7 @@ std::string values_text(const KernelConfig& config, const KernelConfig* other = 
 
 std::string detail_of(const Store::Row& row) {
   const Winner& w = row.winner;
-  std::string text = fmt::format("batch {}, length {}: {:.2f} µs ({:.2f} to {:.2f}), {:.0f} GB/s", w.bucket.batch(), w.bucket.len(), w.median_us, w.ci_low_us, w.ci_high_us, gb_per_s(row));
+  std::string text = fmt::format("batch {}, length {}: {:.2f} µs ({:.2f} to {:.2f}), {} GB/s", w.bucket.batch(), w.bucket.len(), w.median_us, w.ci_low_us, w.ci_high_us, rate_text(gb_per_s(row)));
   if (w.floor_us > 0) text += fmt::format(", {} of the floor", percent(share_of_floor(w)));
   if (has_gain(w)) text += fmt::format("; default {:.2f} µs", w.default_us);
   return text + fmt::format("; {}, {}", schedule_text(w.config), values_text(w.config));
@@ -94,9 +95,9 @@ std::string speed_map(const Rows& rows) {
   for (const Store::Row* row : rows) most = std::max(most, gb_per_s(*row));
   const std::string svg = heat_map_svg("Rate of reading K and V", cells_of(rows, [&](HeatCell& cell, const Store::Row& row) {
                                          cell.level = gb_per_s(row) / most;
-                                         cell.label = fmt::format("{:.3g}", gb_per_s(row));
+                                         cell.label = rate_text(gb_per_s(row));
                                        }));
-  return figure("Rate of reading K and V, GB/s", svg, scale_legend("0", fmt::format("{:.3g} GB/s", most)) + "Nobody has measured this device’s bandwidth, so there is no floor to compare with.");
+  return figure("Rate of reading K and V, GB/s", svg, scale_legend("0", rate_text(most) + " GB/s") + "Nobody has measured this device’s bandwidth, so there is no floor to compare with.");
 }
 
 std::string gain_map(const Rows& rows) {
@@ -255,7 +256,7 @@ std::string device_section(const Rows& rows, const ReportInput& input) {
   for (const std::string& chip : {environment.arch, fmt::format("{} processors", environment.processors), environment.driver.empty() ? "" : "driver " + environment.driver, environment.compiler})
     if (!chip.empty()) html += fmt::format("<span>{}</span>", html_escape(chip));
   html += "</p>\n";
-  std::vector<Rows> kernels;  // rows come sorted by spec
+  std::vector<Rows> kernels;  // rows come sorted by kernel
   for (const Store::Row* row : rows) {
     if (kernels.empty() || kernels.back().front()->winner.spec_key != row->winner.spec_key) kernels.emplace_back();
     kernels.back().push_back(row);
@@ -269,7 +270,7 @@ std::string device_section(const Rows& rows, const ReportInput& input) {
 
 std::string report_html(ReportInput input) {
   std::sort(input.rows.begin(), input.rows.end(), [](const Store::Row& a, const Store::Row& b) {
-    const auto order = [](const Store::Row& row) { return std::tie(row.environment.device, row.winner.env_key, row.winner.spec_key, row.winner.bucket); };
+    const auto order = [](const Store::Row& row) { return std::tuple(row.environment.device, row.winner.env_key, spec_text(row.spec), row.winner.spec_key, row.winner.bucket); };
     return order(a) < order(b);
   });
   std::vector<Rows> devices;

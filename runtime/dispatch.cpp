@@ -58,7 +58,7 @@ DispatchTable::DispatchTable(const AttentionSpec& spec, const Target& target, co
     alike.source = nearest < 0 ? Source::analytic_default : distance == 0 ? Source::tuned : Source::nearest;
     differing = alike;
     const bool last_resort = nearest < 0 && answer.variant() == 1;  // the default's one pass: there is nothing else
-    if (target.backend == Backend::cuda && !answer.even_share() && !last_resort) {
+    if (needs_alike_lengths(answer, target) && !last_resort) {
       differing.index = index_of(defaults.at({bucket, false}));
       differing.source = Source::analytic_default;
     }
@@ -84,6 +84,11 @@ std::string DispatchTable::explain(const CallShape& call) const {
   else text = fmt::format("bucket {}: {}, the analytic default: none of the {} winners lies within {} octaves", bucket.text(), config, buckets_.size(), kReach);
   for (const auto& reason : rejected_) text += "; " + reason;
   return text;
+}
+
+std::optional<Bucket> DispatchTable::nearest_winner(Bucket bucket) const {
+  const int answer = answered_by_[static_cast<size_t>(bucket.index())];
+  return answer < 0 ? std::nullopt : std::optional(buckets_[static_cast<size_t>(answer)]);
 }
 
 std::vector<CallShape> DispatchTable::reachable(int max_batch, int max_len) {

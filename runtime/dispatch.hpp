@@ -1,6 +1,7 @@
 // The dispatch table of one spec on one device: an immutable map from bucket to config, built once from the winners.
 #pragma once
 #include <array>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,10 @@ class DispatchTable {
 
   // Why a bucket has its config: which winner answered, or why none did. One sentence.
   std::string explain(const CallShape&) const;
+  // The bucket whose winner is the nearest admitted one; nothing if none is in reach. It answers unless it needs_alike_lengths().
+  std::optional<Bucket> nearest_winner(Bucket) const;
+  // Does a winner with this config answer only for sequences of one length?
+  static bool needs_alike_lengths(const KernelConfig& config, const Target& target) { return target.backend == Backend::cuda && !config.even_share(); }
 
   // Everything that a launch with batch <= max_batch and len <= max_len can be.
   static std::vector<CallShape> reachable(int max_batch, int max_len);

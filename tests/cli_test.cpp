@@ -108,6 +108,12 @@ TEST_F(Cli, UsageErrorsExitWith2) {
       {"gen", tiny(), "--show", "picture"},
       {"gen", tiny(), "--target", "sm_90a", "--show", "source", "--config", R"({"VARIANT":9})"},
       {"export", "--out", (dir_ / "out").string(), "--format", "xml"},
+      {"report"},
+      {"report", tiny(), "--all"},
+      {"report", "--all", "--store", (dir_ / "no-store").string()},
+      {"ab", tiny(), "--device", "cpu", "--a", "default"},
+      {"ab", tiny(), "--device", "cpu", "--a", "default", "--b", "best"},
+      {"ab", tiny(), "--device", "cpu", "--a", "default", "--b", R"({"VARIANT":9})"},
   };
   for (const auto& arguments : wrong) {
     Result result = run(arguments);
@@ -123,7 +129,7 @@ TEST_F(Cli, UsageErrorsExitWith2) {
 // Fault: --help is an error, or a verb has none.
 TEST_F(Cli, EveryVerbHasHelpAndJson) {
   EXPECT_EQ(run({"--help"}).code, 0);
-  for (const char* verb : {"info", "tune", "plan", "prewarm", "bench", "export", "explain", "gen"}) {
+  for (const char* verb : {"info", "tune", "plan", "prewarm", "bench", "ab", "export", "report", "explain", "gen"}) {
     Result result = run({verb, "--help"});
     EXPECT_EQ(result.code, 0) << verb;
     EXPECT_NE(result.out.find("--json"), std::string::npos) << verb;
@@ -199,6 +205,29 @@ TEST_F(Cli, TuneThenEverythingElse) {
   Json near = Json::parse(run({"explain", tiny(), "--device", "cpu", "--batch", "1", "--len", "64", "--json"}).out)["answers"][0];
   EXPECT_EQ(near["source"], "tuned");
   EXPECT_EQ(near["config"], winner["config"]);
+  ASSERT_EQ(near["sources"].size(), 3u);
+  EXPECT_EQ(near["sources"][0]["answers"], true);
+  EXPECT_EQ(near["sources"][0]["row"]["median_us"], winner["median_us"]);
+  EXPECT_EQ(near["sources"][2]["answers"], false);
+  EXPECT_EQ(far["sources"][2]["answers"], true);
+  EXPECT_NE(explained.out.find("-> tuned: yes: measured for this bucket"), std::string::npos) << explained.out;
+  EXPECT_NE(explained.out.find("(layers 0-1)"), std::string::npos) << explained.out;
+
+  const fs::path page = dir_ / "report.html";
+  Result reported = run({"report", tiny(), "--device", "cpu", "-o", page.string(), "--json"});
+  ASSERT_EQ(reported.code, 0) << reported.err;
+  EXPECT_EQ(Json::parse(reported.out)["winners"], 2);
+  EXPECT_NE(read_file(page).find("data-bucket=\"1x256\""), std::string::npos);
+  EXPECT_EQ(run({"report", tiny(), "--batch", "32", "-o", page.string()}).code, 1) << "a bucket that is not there";
+
+  Result compared = run({"ab", tiny(), "--device", "cpu", "--batch", "1", "--len", "64", "--a", "default", "--b", "winner", "--budget", "1s", "--json"});
+  ASSERT_TRUE(compared.code == 0 || compared.code == 3) << compared.code << compared.err;
+  Json comparison = Json::parse(compared.out)["comparisons"][0];
+  EXPECT_EQ(comparison["b"]["config"], winner["config"]);
+  EXPECT_EQ(comparison["a"]["correct"], true);
+  EXPECT_GT(comparison["ratio"].get<double>(), 0);
+  EXPECT_LE(comparison["ratio_low"].get<double>(), comparison["ratio"].get<double>());
+  EXPECT_FALSE(comparison["sentence"].get<std::string>().empty());
 
   fs::path tables = dir_ / "tables";
   ASSERT_EQ(run({"export", "--format", "json", "--out", tables.string()}).code, 0);
@@ -212,6 +241,26 @@ TEST_F(Cli, TuneThenEverythingElse) {
   EXPECT_EQ(json_files, 1);
   std::string csv = read_file(tables / "winners.csv");
   EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 3) << csv;
+}
+
+// Faults: a comparison with a winner that is not there takes another config in its place; one that is not decided in time counts as done.
+TEST_F(Cli, AbNeedsItsWinnerAndSaysWhenItIsNotDecided) {
+  const auto ab = [&](const std::string& b, const std::string& budget) { return run({"ab", tiny(), "--device", "cpu", "--batch", "1", "--len", "64", "--a", "default", "--b", b, "--budget", budget}); };
+  const Result absent = ab("winner", "1s");
+  EXPECT_EQ(absent.code, 1) << absent.out;
+  EXPECT_NE(absent.err.find("--b is winner, but the store"), std::string::npos) << absent.err;
+  const Result short_of_time = ab("default", "0.00001s");
+  EXPECT_EQ(short_of_time.code, 3) << short_of_time.out << short_of_time.err;
+  for (const char* part : {"one config", "not decided within 1e-05 s"}) EXPECT_NE(short_of_time.out.find(part), std::string::npos) << part << "\n" << short_of_time.out;
+}
+
+// Fault: a report of nothing is written over a good one.
+TEST_F(Cli, AReportOfNothingFails) {
+  const fs::path page = dir_ / "report.html";
+  const Result result = run({"report", "--all", "-o", page.string()});
+  EXPECT_EQ(result.code, 1);
+  EXPECT_NE(result.err.find("run pagetune tune first"), std::string::npos) << result.err;
+  EXPECT_FALSE(fs::exists(page));
 }
 
 // Fault: exporting an empty store writes an empty table over a good one.

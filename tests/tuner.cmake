@@ -1,4 +1,4 @@
-foreach(part statistics race search recording work session)
+foreach(part statistics race search recording work session ab answer)
   pagetune_test(tuner_${part}_test tuner_${part}_test.cpp LIBS pagetune_tuner)
 endforeach()
 target_compile_definitions(tuner_recording_test PRIVATE PAGETUNE_RECORDINGS="${CMAKE_CURRENT_LIST_DIR}/recordings")
@@ -9,3 +9,10 @@ if(PAGETUNE_CPU_BACKEND)
   target_compile_definitions(cli_test PRIVATE PAGETUNE_PROGRAM="$<TARGET_FILE:pagetune_program>")
   add_dependencies(cli_test pagetune_program pagetune_cpu)
 endif()
+
+# A report in a browser. Debian's interpreter, as for the other scripts.
+add_executable(report_store report_store.cpp)
+target_link_libraries(report_store PRIVATE pagetune_store)
+file(GLOB tables CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/configs/tuned/nvidia-h200/*.json)
+add_test(NAME report_test COMMAND /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/report_test.py $<TARGET_FILE:pagetune_program> $<TARGET_FILE:report_store> ${tables})
+set_tests_properties(report_test PROPERTIES TIMEOUT 600)

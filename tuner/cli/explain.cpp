@@ -1,14 +1,15 @@
+#include <algorithm>
 #include <map>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "runtime/dispatch.hpp"
+#include "tuner/answer.hpp"
 #include "tuner/cli/exit_code.hpp"
 #include "tuner/cli/verbs.hpp"
 #include "tuner/cli/winners_view.hpp"
 #include "tuner/cli/workset.hpp"
-#include "tuner/session.hpp"
 
 namespace pagetune::cli {
 namespace {
@@ -31,19 +32,35 @@ const char* name_of(Source source) {
   return "?";
 }
 
-// What the store holds for the spec beside what answers: rows of other devices, and rows that were measured in another way.
-std::vector<std::string> remarks(const Workset& set, const Store& store, const AttentionSpec& spec, const std::vector<Winner>& own) {
-  std::vector<std::string> made;
+// Winners of the spec that were measured elsewhere.
+std::vector<std::string> remarks(const Workset& set, const Store& store, const AttentionSpec& spec) {
   std::map<std::string, int> elsewhere;
   for (const Store::Row& row : store.all_winners())
     if (row.spec == spec && row.winner.env_key != set.device->environment().key())
       ++elsewhere[fmt::format("{} ({}, driver {}, {})", row.environment.device, row.environment.arch, row.environment.driver.empty() ? "none" : row.environment.driver, row.environment.compiler)];
+  std::vector<std::string> made;
   for (const auto& [environment, count] : elsewhere) made.push_back(fmt::format("{} winners of another environment do not count here: {}", count, environment));
-  for (const Winner& winner : own)
-    if (!is_current(winner, spec, set.device->target(), set.policy))
-      made.push_back(fmt::format("the winner of {} was measured with another {}: it still answers, and pagetune tune would measure it again", winner.bucket.text(),
-                                 winner.policy_hash != set.policy.hash() ? "measuring policy" : "kernel generator or config space"));
-  if (spec.batch_invariant) made.push_back("the kernel is batch-invariant: every bucket has the one default config");
+  return made;
+}
+
+std::string layers_of(const WorkList& list, const AttentionSpec& spec) {
+  const auto found = std::find_if(list.works.begin(), list.works.end(), [&](const Work& work) { return work.spec == spec; });
+  return ranges_text(found->layers);
+}
+
+void print(const SourceAnswer& answer) {
+  fmt::print("  {} {}: {}\n", answer.answers ? "->" : "  ", name_of(answer.source), answer.why);
+  if (answer.winner) {
+    const Winner& row = *answer.winner;
+    fmt::print("       {} {}, measured {:.2f} us ({:.2f} to {:.2f}), default {:.2f} us, {} tied: {}\n", row.bucket.text(), row.config.canonical_json(), row.median_us, row.ci_low_us, row.ci_high_us, row.default_us,
+               row.tied, row.reason);
+  }
+  for (const std::string& remark : answer.remarks) fmt::print("       {}\n", remark);
+}
+
+Json json_of(const AttentionSpec& spec, const SourceAnswer& answer) {
+  Json made{{"source", name_of(answer.source)}, {"answers", answer.answers}, {"why", answer.why}, {"remarks", answer.remarks}};
+  if (answer.winner) made["row"] = winner_json(spec, *answer.winner);
   return made;
 }
 
@@ -63,28 +80,31 @@ int run_explain(const ExplainArguments& arguments) {
   const Bucket bucket = call.bucket;
   Json entries = Json::array();
   for (const AttentionSpec& spec : specs_of(set.list)) {
-    std::vector<Winner> winners = store->winners(set.device->environment().key(), spec_key(spec));
-    DispatchTable table(spec, set.device->target(), winners);
-    Selection selection = table.select(batch, len, arguments.total_len);
-    std::vector<std::string> notes = remarks(set, *store, spec, winners);
+    const std::string environment = set.device->environment().key();
+    const StoredRows rows{store->winners(environment, spec_key(spec)), store->blocked(environment, spec_key(spec))};
+    const DispatchTable table(spec, set.device->target(), rows.winners);
+    const Selection selection = table.at(call);
+    const std::vector<SourceAnswer> sources = answers_of(spec, set.device->target(), set.policy, rows, call);
+    const std::string layer = selection.source == Source::analytic_default ? "built in" : store->dir();
+    const std::vector<std::string> notes = remarks(set, *store, spec);
     if (arguments.json) {
       Json entry{{"spec", Json::parse(canonical_json(spec))},
                  {"bucket", bucket.text()},
                  {"source", name_of(selection.source)},
-                 {"layer", selection.source == Source::analytic_default ? "built in" : store->dir()},
+                 {"layer", layer},
                  {"config", Json::parse(table.configs()[selection.index].canonical_json())},
                  {"explanation", table.explain(call)},
+                 {"sources", Json::array()},
                  {"remarks", notes}};
-      for (const Winner& winner : winners)
-        if (winner.bucket == bucket) entry["winner"] = winner_json(spec, winner);
+      for (const SourceAnswer& one : sources) entry["sources"].push_back(json_of(spec, one));
+      if (sources.front().winner) entry["winner"] = winner_json(spec, *sources.front().winner);
       entries.push_back(entry);
       continue;
     }
-    fmt::print("{}\n  batch {}, len {}{}: {}\n", spec_text(spec), batch, len, arguments.total_len ? fmt::format(", {} tokens in all", arguments.total_len) : "", table.explain(call));
+    fmt::print("{} (layers {})\n  batch {}, len {}{}: {}\n", spec_text(spec), layers_of(set.list, spec), batch, len, arguments.total_len ? fmt::format(", {} tokens in all", arguments.total_len) : "",
+               table.explain(call));
     fmt::print("  layer: {}\n", selection.source == Source::analytic_default ? "built in; the store " + store->dir() + " has no answer" : "store " + store->dir());
-    for (const Winner& winner : winners)
-      if (winner.bucket == bucket)
-        fmt::print("  measured {:.2f} us ({:.2f} to {:.2f}), default {:.2f} us, {} tied: {}\n", winner.median_us, winner.ci_low_us, winner.ci_high_us, winner.default_us, winner.tied, winner.reason);
+    for (const SourceAnswer& one : sources) print(one);
     for (const std::string& note : notes) fmt::print("  {}\n", note);
   }
   print_problems(*store);

@@ -13,8 +13,10 @@ void add_tune(CLI::App&, Run&);
 void add_plan(CLI::App&, Run&);
 void add_prewarm(CLI::App&, Run&);
 void add_bench(CLI::App&, Run&);
+void add_ab(CLI::App&, Run&);
 void add_export(CLI::App&, Run&);
 void add_explain(CLI::App&, Run&);
+void add_report(CLI::App&, Run&);
 void add_gen(CLI::App&, Run&);
 void add_simulate(CLI::App&, Run&);
 

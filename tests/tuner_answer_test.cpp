@@ -1,0 +1,141 @@
+// Why a source of configs answers or does not: on made-up rows, no device.
+#include "tuner/answer.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "codegen/default_config.hpp"
+#include "codegen/generate.hpp"
+#include "codegen/space.hpp"
+#include "codegen_testing.hpp"
+#include "tuner/candidates.hpp"
+#include "tuner/numeric.hpp"
+
+namespace pagetune {
+namespace {
+
+using testing::expect_mentions;
+
+const AttentionSpec kSpec = testing::decode_spec(32, 8, 128);
+const Target kTarget = Target::by_name("sm_90a");
+const MeasurePolicy kPolicy;
+const Bucket kBucket{3, 12};  // 8x4096
+
+KernelConfig even_share() { return default_config(kSpec, kTarget, Bucket{6, 13}); }
+
+// A row as this build would make it.
+Winner current(Bucket bucket, const KernelConfig& config = even_share()) {
+  Winner made;
+  made.bucket = bucket;
+  made.config = config;
+  made.policy_hash = kPolicy.hash();
+  made.generator_hash = generator_hash();
+  made.space_hash = ConfigSpace::builtin().hash(ConfigSpace::builtin().family(Kind::decode, Backend::cuda));
+  return made;
+}
+
+std::vector<SourceAnswer> ask(const StoredRows& rows, const CallShape& call = kBucket, const AttentionSpec& spec = kSpec) {
+  auto answers = answers_of(spec, kTarget, kPolicy, rows, call);
+  EXPECT_EQ(answers.size(), 3U);
+  return answers;
+}
+
+// Fault: explain names another source than the launch takes, or none, or two.
+TEST(Answers, ExactlyTheSourceThatDispatchSelectsAnswers) {
+  Random random(17);
+  const auto configs = ConfigSpace::builtin().candidates(kSpec, kTarget).configs;
+  int by_source[3] = {};
+  for (int round = 0; round < 40; ++round) {
+    StoredRows rows;
+    for (int i = random.below(9); i > 0; --i) {
+      const Bucket bucket{random.below(9), Bucket::kMinLenLog2 + random.below(9)};
+      if (std::none_of(rows.winners.begin(), rows.winners.end(), [&](const Winner& winner) { return winner.bucket == bucket; }))
+        rows.winners.push_back(current(bucket, configs[static_cast<size_t>(random.below(static_cast<int>(configs.size())))]));
+    }
+    if (!rows.winners.empty() && round % 3 == 0) rows.winners.front().config.set("NUM_WARPS", 5);
+    const DispatchTable table(kSpec, kTarget, rows.winners);
+    for (int i = 0; i < 8; ++i) {
+      const bool known = !rows.winners.empty() && i % 2 == 0;
+      const Bucket bucket = known ? rows.winners[static_cast<size_t>(random.below(static_cast<int>(rows.winners.size())))].bucket : Bucket{random.below(9), Bucket::kMinLenLog2 + random.below(9)};
+      const CallShape call(bucket, random.below(2) == 0);
+      for (const SourceAnswer& answer : ask(rows, call)) {
+        EXPECT_EQ(answer.answers, answer.source == table.at(call).source) << answer.why;
+        EXPECT_EQ(answer.why.rfind(answer.answers ? "yes: " : "no: ", 0), 0U) << answer.why;
+        if (!answer.answers || answer.source == Source::analytic_default) continue;
+        ASSERT_TRUE(answer.winner);
+        EXPECT_EQ(answer.winner->config, table.configs()[table.at(call).index]) << "another row than the one that answers";
+      }
+      ++by_source[static_cast<size_t>(table.at(call).source)];
+    }
+  }
+  for (const int count : by_source) EXPECT_GT(count, 20);
+}
+
+// Faults: the reason of another case; a source without one.
+TEST(Answers, EachSourceSaysWhyItDoesNotAnswer) {
+  auto none = ask({});
+  expect_mentions(none[0].why, {"no winner of bucket 8x4096"});
+  expect_mentions(none[1].why, {"no winner of this kernel on this device"});
+  expect_mentions(none[2].why, {"yes"});
+
+  auto own = ask({{current(kBucket), current({4, 12})}, {}});
+  expect_mentions(own[0].why, {"yes", "measured for this bucket"});
+  expect_mentions(own[1].why, {"winner of its own"});
+  EXPECT_FALSE(own[1].winner);
+
+  auto near = ask({{current({3, 13}), current({5, 12}), current({9, 12})}, {}});
+  expect_mentions(near[1].why, {"yes: 8x8192 is the nearest of 3 winners", "also in reach", "32x4096"});
+  EXPECT_EQ(near[1].why.find("512x4096"), std::string::npos) << "six octaves away";
+
+  auto far = ask({{current({8, 12}), current({12, 12})}, {}});
+  expect_mentions(far[1].why, {"none of the 2 winners", "2 octaves", "the closest is 256x4096"});
+
+  Winner broken = current(kBucket);
+  broken.config.set("NUM_WARPS", 5);
+  auto refused = ask({{broken, current({3, 13})}, {}});
+  expect_mentions(refused[0].why, {"not supported here", "NUM_WARPS"});
+  expect_mentions(refused[1].why, {"yes: 8x8192"});
+  expect_mentions(ask({{broken}, {}})[1].why, {"of the 1 winners", "not supported here"});
+
+  const KernelConfig fixed = default_config(kSpec, kTarget, Bucket{0, 10});
+  ASSERT_FALSE(fixed.even_share());
+  expect_mentions(ask({{current(kBucket, fixed)}, {}}, {kBucket, false})[0].why, {"8x4096", "sequences of one length", "--total-len"});
+  expect_mentions(ask({{current({3, 13}, fixed)}, {}}, {kBucket, false})[1].why, {"8x8192", "sequences of one length"});
+  EXPECT_TRUE(ask({{current(kBucket, fixed)}, {}}, {kBucket, true})[0].answers);
+
+  AttentionSpec invariant = kSpec;
+  invariant.batch_invariant = true;
+  auto one = ask({{current(kBucket)}, {}}, kBucket, invariant);
+  for (int source : {0, 1}) expect_mentions(one[static_cast<size_t>(source)].why, {"batch-invariant"});
+}
+
+// Fault: a row that counts although something has changed since is not told from a current one, or what changed is another thing than said.
+TEST(Answers, RowsThatAreNotCurrentSayWhatChanged) {
+  EXPECT_TRUE(ask({{current(kBucket)}, {}})[0].remarks.empty());
+  const std::pair<std::string Winner::*, const char*> fields[] = {{&Winner::policy_hash, "another measuring policy"}, {&Winner::space_hash, "another config space"}, {&Winner::generator_hash, "another kernel generator"}};
+  for (const auto& [field, what] : fields) {
+    Winner old = current(kBucket);
+    old.*field = "0";
+    const auto remarks = ask({{old}, {}})[0].remarks;
+    ASSERT_EQ(remarks.size(), 1U) << what;
+    expect_mentions(remarks[0], {"8x4096 is not current", what, "pagetune tune"});
+    EXPECT_EQ(remarks[0].find(','), std::string::npos) << "more than one thing: " << remarks[0];
+  }
+  Winner old = current({3, 13});
+  old.policy_hash = old.space_hash = "0";
+  expect_mentions(ask({{old}, {}})[1].remarks.at(0), {"8x8192", "another measuring policy, another config space"});
+}
+
+// Fault: a winner that was found wrong later answers without a word; or one that another build's kernels were blocked for.
+TEST(Answers, ABlockedConfigThatStillAnswersIsNamed) {
+  const auto remarks_for = [](const KernelConfig& config, const std::string& reason) { return ask({{current(kBucket)}, {{config, reason}}})[0].remarks; };
+  const auto blocked = remarks_for(even_share(), block_reason("wrong result: half of the output is missing"));
+  ASSERT_EQ(blocked.size(), 1U);
+  expect_mentions(blocked[0], {"8x4096", "blocked", "half of the output is missing", "--retune"});
+  EXPECT_TRUE(remarks_for(even_share(), "wrong result (generator 000000000000)").empty());
+  EXPECT_TRUE(remarks_for(default_config(kSpec, kTarget, Bucket{0, 10}), block_reason("wrong")).empty());
+}
+
+}  // namespace
+}  // namespace pagetune

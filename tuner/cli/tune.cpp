@@ -24,6 +24,7 @@ struct TuneArguments {
   ModelOptions model;
   std::string device = "auto";
   std::string budget = "3m";
+  std::string shard;
   bool retune = false;
   bool json = false;
 };
@@ -94,6 +95,10 @@ Json report_json(const SessionReport& report, const Workset& set, const Store& s
 }
 
 void print_report(const SessionReport& report, const Workset& set, const Store& store) {
+  if (report.works.empty()) {
+    fmt::print("nothing to do on {}: no bucket of this model falls into this shard\n", set.device->environment().device);
+    return;
+  }
   int tuned = report.count(Outcome::tuned), before = report.count(Outcome::stored_before);
   if (before == static_cast<int>(report.works.size()))
     fmt::print("nothing was compiled or tuned: {} winners of this device are in {}\n\n", before, store.dir());
@@ -110,13 +115,14 @@ void print_report(const SessionReport& report, const Workset& set, const Store& 
 
 int exit_code(const SessionReport& report, const WorkList& list) {
   int done = report.count(Outcome::tuned) + report.count(Outcome::stored_before);
-  if (done == 0) return kFailed;
+  if (done == 0 && !report.works.empty()) return kFailed;
   bool all = done == static_cast<int>(report.works.size()) && list.refused.empty();
   return all ? kDone : kPartly;
 }
 
 int run_tune(const TuneArguments& arguments) {
   double budget_s = budget_seconds(arguments.budget);
+  std::optional<Shard> shard = chosen_shard(arguments.shard);
   std::vector<std::string> ids = device_ids(arguments.device);
   ModelAttention model = load_model(arguments.model);
   std::vector<int> codes;
@@ -127,6 +133,7 @@ int run_tune(const TuneArguments& arguments) {
     if (!store) store = Store::open();
     if (!arguments.json) print_left_out(set.list);
     require_some(set.list, set.device->target());
+    if (shard) keep_shard(set.list, *shard);
     catch_interrupt();
     // Devices are tuned one after the other; each has its part of what is left.
     SessionReport report = tune_workset(set, *store, budget_s / static_cast<double>(ids.size()), arguments.retune, arguments.json);
@@ -137,7 +144,7 @@ int run_tune(const TuneArguments& arguments) {
     codes.push_back(exit_code(report, set.list));
   }
   print_problems(*store);
-  if (arguments.json) fmt::print("{}\n", Json{{"devices", reports}}.dump(2));
+  if (arguments.json) fmt::print("{}\n", document_json(shard, reports).dump(2));
   if (codes.size() < ids.size()) return kPartly;
   bool same = std::all_of(codes.begin(), codes.end(), [&](int code) { return code == codes.front(); });
   return same ? codes.front() : kPartly;
@@ -180,6 +187,7 @@ void add_tune(CLI::App& app, Run& run) {
   add_model_options(*verb, arguments->model);
   add_device_option(*verb, arguments->device);
   verb->add_option("--budget", arguments->budget, "Time for the whole session: 90s, 3m, 1h")->capture_default_str();
+  add_shard_option(*verb, arguments->shard);
   verb->add_flag("--retune", arguments->retune, "Also measure again what is stored already");
   verb->add_flag("--json", arguments->json, "Print one JSON document");
   verb->callback([=, &run] { run = [=] { return run_tune(*arguments); }; });

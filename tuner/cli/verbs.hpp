@@ -14,6 +14,7 @@ void add_plan(CLI::App&, Run&);
 void add_prewarm(CLI::App&, Run&);
 void add_bench(CLI::App&, Run&);
 void add_export(CLI::App&, Run&);
+void add_merge(CLI::App&, Run&);
 void add_explain(CLI::App&, Run&);
 void add_gen(CLI::App&, Run&);
 

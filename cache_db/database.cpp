@@ -57,6 +57,24 @@ bool wal_is_safe(int version) {
   return version >= kFixed || (line == 3'050 && patch >= 7) || (line == 3'044 && patch >= 6);
 }
 
+std::string refusal(SQLite::Database& db, const Schema& schema) {
+  if (query_int(db, "PRAGMA application_id") != kApplicationId) return "it is not a database of pagetune";
+  if (int64_t version = query_int(db, "PRAGMA user_version"); version != schema.user_version)
+    return fmt::format("it has schema version {} and this build reads version {}{}", version, schema.user_version,
+                       version > schema.user_version ? " (a newer pagetune wrote it)" : "");
+  if (query_int(db, "SELECT count(*) FROM sqlite_master WHERE type IN ('trigger','view') OR sql LIKE 'CREATE VIRTUAL%'") != 0)
+    return "it holds triggers, views or virtual tables, which pagetune never makes";
+  for (const auto& [table, columns] : schema.columns) {
+    try {
+      SQLite::Statement probe(db, fmt::format("SELECT {} FROM {} LIMIT 0", columns, table));
+    } catch (const SQLite::Exception& error) {
+      if (is_corruption(error)) throw;
+      return fmt::format("its tables are not those of schema version {} ({})", schema.user_version, error.what());
+    }
+  }
+  return "";
+}
+
 Database::Database(std::string dir, std::string name, Schema schema, Problems& problems)
     : dir_(std::move(dir)), name_(std::move(name)), path_(dir_ + "/" + name_), schema_(std::move(schema)), problems_(problems) {
   if (dir_ == kMemory) mode_ = Mode::unusable;
@@ -192,21 +210,9 @@ void Database::choose_journal(SQLite::Database& db) {
 // True if the file is ours to use. Another program's file, or another version's, is left as it is.
 bool Database::accept_contents(SQLite::Database& db) {
   configure(db);
-  int64_t application = query_int(db, "PRAGMA application_id"), version = query_int(db, "PRAGMA user_version");
-  int64_t objects = query_int(db, "SELECT count(*) FROM sqlite_master");
-  bool empty = application == 0 && version == 0 && objects == 0;
-  auto refuse = [&](const std::string& why) {
-    give_up(why + "; the file is left as it is, move it away to start a new one");
-    return false;
-  };
-  if (!empty && application != kApplicationId) return refuse("it is not a database of pagetune");
-  if (!empty && version != schema_.user_version) {
-    return refuse(fmt::format("it has schema version {} and this build reads version {}{}", version, schema_.user_version,
-                              version > schema_.user_version ? " (a newer pagetune wrote it)" : ""));
-  }
-  if (query_int(db, "SELECT count(*) FROM sqlite_master WHERE type IN ('trigger','view')") != 0)
-    return refuse("it holds triggers or views, which pagetune never makes");
-  choose_journal(db);
+  bool empty = query_int(db, "PRAGMA application_id") == 0 && query_int(db, "PRAGMA user_version") == 0 && query_int(db, "SELECT count(*) FROM sqlite_master") == 0;
+  std::string reason = empty ? "" : refusal(db, schema_);
+  if (reason.empty()) choose_journal(db);
   if (empty) {
     SQLite::Transaction transaction(db, SQLite::TransactionBehavior::IMMEDIATE);
     // Without the directory's lock another process may have been quicker.
@@ -216,14 +222,11 @@ bool Database::accept_contents(SQLite::Database& db) {
       db.exec(fmt::format("PRAGMA user_version={}", schema_.user_version));
     }
     transaction.commit();
+    reason = refusal(db, schema_);
   }
-  for (const auto& [table, columns] : schema_.columns) {
-    try {
-      SQLite::Statement probe(db, fmt::format("SELECT {} FROM {} LIMIT 0", columns, table));
-    } catch (const SQLite::Exception& error) {
-      if (is_corruption(error)) throw;
-      return refuse(fmt::format("its tables are not those of schema version {} ({})", schema_.user_version, error.what()));
-    }
+  if (!reason.empty()) {
+    give_up(reason + "; the file is left as it is, move it away to start a new one");
+    return false;
   }
   if (schema_.check_on_open) {
     std::string verdict = db.execAndGet("PRAGMA quick_check(1)").getString();

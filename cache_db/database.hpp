@@ -30,6 +30,9 @@ constexpr int kApplicationId = 0x5054554e;
 // releases 3.44.6 and 3.50.7 of older lines have the repair. version: sqlite3_libversion_number().
 bool wal_is_safe(int version);
 
+// Why a file does not hold this schema's tables and nothing but tables; empty if it does. Throws SQLite::Exception for damage.
+std::string refusal(SQLite::Database&, const Schema&);
+
 class Database {
  public:
   // dir: as open_directory() gave it. With kMemory no call ever reaches a file.

@@ -43,6 +43,7 @@ class DiskStore final : public Store {
   std::vector<std::pair<KernelConfig, std::string>> blocked(const std::string& env_key, const std::string& spec_key) const override {
     return winners_.blocked(env_key, spec_key);
   }
+  std::optional<Merged> merge(const std::vector<MergeSource>& sources, const MergeRule& rule) override { return winners_.merge(sources, rule); }
 
   std::optional<Binary> find_binary(const std::string& key) override {
     std::optional<Binary> found = memory_.find(key);

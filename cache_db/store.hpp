@@ -16,6 +16,10 @@
 
 namespace pagetune {
 
+struct MergeRule;    // cache_db/merge.hpp
+struct MergeSource;
+struct Merged;
+
 struct Winner {
   std::string env_key;
   std::string spec_key;
@@ -56,6 +60,10 @@ class Store {
   // Configs that must never win again: wrong or crashing.
   virtual void block(const std::string& env_key, const std::string& spec_key, const KernelConfig&, const std::string& reason) = 0;
   virtual std::vector<std::pair<KernelConfig, std::string>> blocked(const std::string& env_key, const std::string& spec_key) const = 0;
+  struct Block { std::string env_key, spec_key; KernelConfig config; std::string reason; };
+
+  // Takes in what other stores hold, all of it or nothing, in one transaction. Nothing if the file could not be written: problems() says why.
+  virtual std::optional<Merged> merge(const std::vector<MergeSource>&, const MergeRule&) = 0;
 
   // Binaries. A stored binary whose bytes do not match its sha256 is removed, counted and reported as absent. Facts are not stored.
   virtual std::optional<Binary> find_binary(const std::string& key) = 0;

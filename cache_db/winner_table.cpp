@@ -2,66 +2,22 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <bit>
 #include <mutex>
 
 #include "cache_db/dispatch_columns.hpp"
+#include "cache_db/source.hpp"
 #include "cache_db/winner_json.hpp"
-#include "codegen/generate.hpp"
+#include "cache_db/winner_rows.hpp"
 #include "codegen/space.hpp"
 #include "pagetune/error.hpp"
 
 namespace pagetune {
 namespace {
 
-constexpr const char* kEnvColumns =
-    "env_id, backend, device, arch, cpu_features, processors, memory_bus_bits, memory_clock_khz, l2_bytes, clock_khz, ecc, driver, "
-    "compiler, memory_bytes, json";
-constexpr const char* kWinnerColumns =
-    "env_id, spec_key, batch, len, config, median_us, ci_low_us, ci_high_us, samples, default_us, runner_up, runner_up_us, tied, reason, "
-    "error, floor_us, policy_hash, space_hash, generator_hash, session, digest";
-
-std::string dispatch_columns(const char* separator = ", ") {
-  std::string text;
-  for (const char* column : kDispatchColumns) text += separator + std::string(column);
-  return text;
-}
-
 std::string placeholders(int count) {
   std::string text = "?";
   for (int i = 1; i < count; ++i) text += ",?";
   return text;
-}
-
-Schema winners_schema() {
-  const std::string dispatch = dispatch_columns(" INTEGER, ").substr(std::string(" INTEGER, ").size()) + " INTEGER";
-  Schema schema;
-  schema.user_version = 1;
-  schema.check_on_open = true;
-  schema.sql = fmt::format(R"(
-    CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-    CREATE TABLE env (env_id TEXT PRIMARY KEY, backend TEXT NOT NULL, device TEXT NOT NULL, arch TEXT NOT NULL, cpu_features TEXT NOT NULL,
-      processors INTEGER NOT NULL, memory_bus_bits INTEGER NOT NULL, memory_clock_khz INTEGER NOT NULL, l2_bytes INTEGER NOT NULL,
-      clock_khz INTEGER NOT NULL, ecc INTEGER NOT NULL, driver TEXT NOT NULL, compiler TEXT NOT NULL, memory_bytes INTEGER NOT NULL,
-      json TEXT NOT NULL);
-    CREATE TABLE spec (spec_key TEXT PRIMARY KEY, json TEXT NOT NULL, {0});
-    CREATE TABLE winner (env_id TEXT NOT NULL REFERENCES env, spec_key TEXT NOT NULL REFERENCES spec, batch INTEGER NOT NULL, len INTEGER NOT NULL,
-      config TEXT NOT NULL, median_us REAL NOT NULL, ci_low_us REAL NOT NULL, ci_high_us REAL NOT NULL, samples INTEGER NOT NULL,
-      default_us REAL NOT NULL, runner_up TEXT NOT NULL, runner_up_us REAL NOT NULL, tied INTEGER NOT NULL, reason TEXT NOT NULL,
-      error REAL NOT NULL, floor_us REAL NOT NULL, policy_hash TEXT NOT NULL, space_hash TEXT NOT NULL, generator_hash TEXT NOT NULL,
-      session TEXT NOT NULL, digest TEXT NOT NULL, {0}, UNIQUE (env_id, spec_key, batch, len));
-    CREATE TABLE blocklist (env_id TEXT NOT NULL, spec_key TEXT NOT NULL, config TEXT NOT NULL, reason TEXT NOT NULL,
-      PRIMARY KEY (env_id, spec_key, config));
-    INSERT INTO meta VALUES ('pagetune_version', '{1}'), ('generator_hash', '{2}');
-  )",
-                           dispatch, PAGETUNE_VERSION, generator_hash());
-  schema.columns = {{"meta", "name, value"},
-                    {"env", kEnvColumns},
-                    {"spec", "spec_key, json" + dispatch_columns()},
-                    {"winner", kWinnerColumns + dispatch_columns()},
-                    {"blocklist", "env_id, spec_key, config, reason"}};
-  return schema;
 }
 
 // Binds its arguments one after the other.
@@ -121,50 +77,10 @@ void write_winner(SQLite::Database& db, const Winner& w, const AttentionSpec& sp
   insert.exec();
 }
 
-// A power of two's exponent; a damaged cell gives some number, which the digest then refuses.
-int log2_of(int64_t value) { return value > 0 ? std::bit_width(static_cast<uint64_t>(value)) - 1 : -1; }
-
-// Nothing if the row does not match its digest. Columns as in kWinnerColumns.
-std::optional<Winner> read_winner(SQLite::Statement& row) {
-  try {
-    Winner w;
-    w.env_key = row.getColumn(0).getString();
-    w.spec_key = row.getColumn(1).getString();
-    w.bucket = {log2_of(row.getColumn(2).getInt64()), log2_of(row.getColumn(3).getInt64())};
-    w.config = KernelConfig::from_json(row.getColumn(4).getString());
-    w.median_us = row.getColumn(5).getDouble();
-    w.ci_low_us = row.getColumn(6).getDouble();
-    w.ci_high_us = row.getColumn(7).getDouble();
-    w.samples = row.getColumn(8).getInt();
-    w.default_us = row.getColumn(9).getDouble();
-    w.runner_up = KernelConfig::from_json(row.getColumn(10).getString());
-    w.runner_up_us = row.getColumn(11).getDouble();
-    w.tied = row.getColumn(12).getInt();
-    w.reason = row.getColumn(13).getString();
-    w.error = row.getColumn(14).getDouble();
-    w.floor_us = row.getColumn(15).getDouble();
-    w.policy_hash = row.getColumn(16).getString();
-    w.space_hash = row.getColumn(17).getString();
-    w.generator_hash = row.getColumn(18).getString();
-    w.session = row.getColumn(19).getString();
-    check_winner(w, "row");
-    if (winner_digest(w) != row.getColumn(20).getString()) return std::nullopt;
-    return w;
-  } catch (const Error&) {
-    return std::nullopt;
-  }
-}
-
-std::optional<Store::Row> read_row(SQLite::Statement& statement) {
-  try {
-    std::optional<Winner> winner = read_winner(statement);
-    if (!winner) return std::nullopt;
-    Store::Row row{*winner, Environment::from_json(statement.getColumn(21).getString()), spec_from_json(statement.getColumn(22).getString())};
-    if (row.environment.key() != winner->env_key || spec_key(row.spec) != winner->spec_key) return std::nullopt;
-    return row;
-  } catch (const Error&) {
-    return std::nullopt;
-  }
+void write_block(SQLite::Database& db, const Store::Block& block) {
+  SQLite::Statement insert(db, "INSERT OR REPLACE INTO blocklist (env_id, spec_key, config, reason) VALUES (?,?,?,?)");
+  Binder(insert) << block.env_key << block.spec_key << block.config.canonical_json() << block.reason;
+  insert.exec();
 }
 
 std::string damaged_sentence(const Database& db) {
@@ -225,14 +141,7 @@ std::vector<Winner> WinnerTable::find(const std::string& env_key, const std::str
 }
 
 std::map<WinnerTable::Key, Store::Row> WinnerTable::stored_rows() {
-  auto stored = db_.read([](SQLite::Database& db) {
-    SQLite::Statement select(db, fmt::format("SELECT w.*, env.json, spec.json FROM (SELECT {} FROM winner) AS w JOIN env USING (env_id) "
-                                             "JOIN spec USING (spec_key)",
-                                             kWinnerColumns));
-    std::vector<std::optional<Store::Row>> rows;
-    while (select.executeStep()) rows.push_back(read_row(select));
-    return rows;
-  });
+  auto stored = db_.read([](SQLite::Database& db) { return read_rows(db); });
   std::map<Key, Store::Row> result;
   for (auto& row : stored.value_or(std::vector<std::optional<Store::Row>>{})) {
     if (row) {
@@ -258,11 +167,7 @@ std::vector<Store::Row> WinnerTable::all() {
 
 void WinnerTable::block(const std::string& env_key, const std::string& spec, const KernelConfig& config, const std::string& reason) {
   std::string text = config.canonical_json();
-  bool stored = db_.write([&](SQLite::Database& db) {
-    SQLite::Statement insert(db, "INSERT OR REPLACE INTO blocklist (env_id, spec_key, config, reason) VALUES (?,?,?,?)");
-    Binder(insert) << env_key << spec << text << reason;
-    insert.exec();
-  });
+  bool stored = db_.write([&](SQLite::Database& db) { write_block(db, {env_key, spec, config, reason}); });
   std::lock_guard lock(mutex_);
   if (stored) {
     blocks_.erase({env_key, spec, text});
@@ -296,6 +201,47 @@ std::vector<std::pair<KernelConfig, std::string>> WinnerTable::blocked(const std
     }
   }
   return blocked;
+}
+
+std::optional<Merged> WinnerTable::merge(const std::vector<MergeSource>& sources, const MergeRule& rule) {
+  Merged result;
+  bool stored = db_.write([&](SQLite::Database& db) {
+    MergeSource own{db_.path(), {}, {}};
+    std::map<Key, Store::Row> held;
+    std::map<BlockKey, std::string> reasons;
+    for (auto& row : read_rows(db)) {
+      if (!row) continue;
+      if (row_refusal(*row).empty()) own.rows.push_back(*row);  // others stay in the file until a bucket's better row replaces them
+      held.emplace(Key{row->winner.env_key, row->winner.spec_key, row->winner.bucket}, std::move(*row));
+    }
+    for (auto& block : read_blocks(db)) {
+      if (!block) continue;
+      reasons.emplace(BlockKey{block->env_key, block->spec_key, block->config.canonical_json()}, block->reason);
+      own.blocks.push_back(std::move(*block));
+    }
+    std::vector<MergeSource> all = sources;
+    all.push_back(std::move(own));
+    result = merged(all, rule);
+    for (const Store::Row& row : result.rows) {
+      const Winner& w = row.winner;
+      auto found = held.find({w.env_key, w.spec_key, w.bucket});
+      if (found == held.end())
+        ++result.added;
+      else if (found->second.winner != w)
+        ++result.replaced;
+      else if (found->second.environment == row.environment)
+        continue;
+      write_environment(db, w.env_key, row.environment);
+      write_spec(db, w.spec_key, row.spec);
+      write_winner(db, w, row.spec);
+    }
+    for (const Store::Block& block : result.blocks) {
+      auto found = reasons.find({block.env_key, block.spec_key, block.config.canonical_json()});
+      if (found == reasons.end() || found->second != block.reason) write_block(db, block);
+    }
+  });
+  if (!stored) return std::nullopt;
+  return result;
 }
 
 int64_t WinnerTable::count() {

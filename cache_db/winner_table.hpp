@@ -1,11 +1,13 @@
 // winners.db: environments, specs, winners and the blocklist. What the file does not take is kept in memory beside it.
 #pragma once
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "cache_db/database.hpp"
+#include "cache_db/merge.hpp"
 #include "cache_db/store.hpp"
 
 namespace pagetune {
@@ -20,6 +22,7 @@ class WinnerTable {
   std::vector<Store::Row> all();                                                      // sorted by environment, spec, bucket
   void block(const std::string& env_key, const std::string& spec_key, const KernelConfig&, const std::string& reason);
   std::vector<std::pair<KernelConfig, std::string>> blocked(const std::string& env_key, const std::string& spec_key);
+  std::optional<Merged> merge(const std::vector<MergeSource>&, const MergeRule&);  // nothing if the file did not take it
   int64_t count();
 
  private:

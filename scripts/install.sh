@@ -5,7 +5,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=(g++ cmake ninja-build ccache clang-19 llvm-19-dev nlohmann-json3-dev libsqlitecpp-dev libsqlite3-dev libcli11-dev libfmt-dev
-          libspdlog-dev libgtest-dev libbenchmark-dev python3 python3-jsonschema chromium)
+          libspdlog-dev libgtest-dev libbenchmark-dev python3 python3-jsonschema
+          chromium            # for the test of pagetune report
+          slurm-wlm munge)    # for the test of examples/fleet
 missing=()
 for package in "${packages[@]}"; do
   dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")

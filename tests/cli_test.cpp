@@ -1,92 +1,12 @@
 // The program as a user runs it: real processes, the CPU backend, a cache directory of their own.
-#include <gtest/gtest.h>
-
 #include <algorithm>
-#include <array>
 #include <csignal>
-#include <cstdio>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
 
-#include <fcntl.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <nlohmann/json.hpp>
+#include "cli_support.hpp"
 
 namespace {
 
-namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
-
-constexpr const char* kTinyModel = R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 256, "num_attention_heads": 4,
-  "num_key_value_heads": 2, "head_dim": 64, "num_hidden_layers": 2, "max_position_embeddings": 4096, "torch_dtype": "bfloat16"})";
-// Layer 0 with a window, layer 1 without.
-constexpr const char* kMixedModel = R"({"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "hidden_size": 256, "num_attention_heads": 4,
-  "num_key_value_heads": 2, "head_dim": 64, "num_hidden_layers": 2, "max_position_embeddings": 4096, "torch_dtype": "bfloat16",
-  "use_sliding_window": true, "sliding_window": 128, "layer_types": ["sliding_attention", "full_attention"]})";
-
-struct Result {
-  int code = -1;
-  std::string out, err;
-};
-
-std::string read_file(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-class Cli : public testing::Test {
- protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "pagetune-cli-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    dir_ = name;
-    std::ofstream(dir_ / "tiny.json") << kTinyModel;
-    std::ofstream(dir_ / "mixed.json") << kMixedModel;
-  }
-  void TearDown() override { fs::remove_all(dir_); }
-
-  fs::path cache() const { return dir_ / "cache"; }
-  std::string tiny() const { return (dir_ / "tiny.json").string(); }
-  std::string mixed() const { return (dir_ / "mixed.json").string(); }
-
-  // Starts the program; its outputs go to files. `cuda_devices`: CUDA_VISIBLE_DEVICES.
-  pid_t start(const std::vector<std::string>& arguments, const char* cuda_devices = nullptr) {
-    pid_t child = fork();
-    if (child != 0) return child;
-    setenv("PAGETUNE_CACHE_DIR", cache().c_str(), 1);
-    setenv("PAGETUNE_COMMIT", "0123abcd", 1);
-    if (cuda_devices) setenv("CUDA_VISIBLE_DEVICES", cuda_devices, 1);
-    for (auto [file, descriptor] : {std::pair{"out", STDOUT_FILENO}, {"err", STDERR_FILENO}})
-      dup2(open((dir_ / file).c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), descriptor);
-    std::vector<char*> words{const_cast<char*>(PAGETUNE_PROGRAM)};
-    for (const std::string& argument : arguments) words.push_back(const_cast<char*>(argument.c_str()));
-    words.push_back(nullptr);
-    execv(PAGETUNE_PROGRAM, words.data());
-    _exit(127);
-  }
-
-  Result finish(pid_t child) {
-    int status = 0;
-    waitpid(child, &status, 0);
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_file(dir_ / "out"), read_file(dir_ / "err")};
-  }
-
-  Result run(const std::vector<std::string>& arguments, const char* cuda_devices = nullptr) { return finish(start(arguments, cuda_devices)); }
-
-  Result tune(std::vector<std::string> more = {}) {
-    std::vector<std::string> arguments{"tune", tiny(), "--device", "cpu", "--batch", "1", "--len", "64,256", "--budget", "8s"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return run(arguments);
-  }
-
-  fs::path dir_;
-};
+using namespace cli_test;
 
 // Fault: a wrong command line ends with success or as a failure of the work, or without saying what is allowed.
 TEST_F(Cli, UsageErrorsExitWith2) {
@@ -129,7 +49,7 @@ TEST_F(Cli, UsageErrorsExitWith2) {
 // Fault: --help is an error, or a verb has none.
 TEST_F(Cli, EveryVerbHasHelpAndJson) {
   EXPECT_EQ(run({"--help"}).code, 0);
-  for (const char* verb : {"info", "tune", "plan", "prewarm", "bench", "ab", "export", "report", "explain", "gen"}) {
+  for (const char* verb : {"info", "tune", "plan", "prewarm", "bench", "ab", "export", "merge", "report", "explain", "gen", "simulate"}) {
     Result result = run({verb, "--help"});
     EXPECT_EQ(result.code, 0) << verb;
     EXPECT_NE(result.out.find("--json"), std::string::npos) << verb;

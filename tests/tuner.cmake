@@ -1,13 +1,19 @@
-foreach(part statistics race search recording work session ab answer)
+foreach(part statistics race search recording work session shard ab answer)
   pagetune_test(tuner_${part}_test tuner_${part}_test.cpp LIBS pagetune_tuner)
 endforeach()
 target_compile_definitions(tuner_recording_test PRIVATE PAGETUNE_RECORDINGS="${CMAKE_CURRENT_LIST_DIR}/recordings")
 
 # The program as a user runs it, on the CPU backend with a cache directory of its own.
 if(PAGETUNE_CPU_BACKEND)
-  pagetune_test(cli_test cli_test.cpp LIBS pagetune_options)
-  target_compile_definitions(cli_test PRIVATE PAGETUNE_PROGRAM="$<TARGET_FILE:pagetune_program>")
-  add_dependencies(cli_test pagetune_program pagetune_cpu)
+  foreach(program cli_test cli_fleet_test)
+    pagetune_test(${program} ${program}.cpp LIBS pagetune_store)
+    target_compile_definitions(${program} PRIVATE PAGETUNE_PROGRAM="$<TARGET_FILE:pagetune_program>")
+    add_dependencies(${program} pagetune_program pagetune_cpu)
+  endforeach()
+
+  # Debian's interpreter, as for the other scripts. Alone, since it starts daemons and waits for them.
+  add_test(NAME fleet_slurm_test COMMAND /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/fleet_slurm_test.py ${PROJECT_SOURCE_DIR} $<TARGET_FILE:pagetune_program>)
+  set_tests_properties(fleet_slurm_test PROPERTIES TIMEOUT 180 RUN_SERIAL TRUE)
 endif()
 
 # A report in a browser. Debian's interpreter, as for the other scripts.

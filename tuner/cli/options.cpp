@@ -1,6 +1,8 @@
 #include "tuner/cli/options.hpp"
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -121,6 +123,29 @@ std::vector<std::string> device_ids(const std::string& option) {
   if (number.empty() || number.size() > 4 || number.find_first_not_of("0123456789") != std::string::npos)
     throw UsageError(fmt::format("--device is '{}': allowed are auto, cpu, all, or a GPU's number such as 0", option));
   return {"cuda:" + number};
+}
+
+void add_shard_option(CLI::App& app, std::string& shard) {
+  app.add_option("--shard", shard, "i/N: only the buckets of shard i, from 0, of N; none: all. Without it the task of a Slurm array or an indexed Kubernetes Job and the MPI rank say which");
+}
+
+std::optional<Shard> chosen_shard(const std::string& option) {
+  try {
+    std::optional<Shard> shard = find_shard(option, [](const char* name) { return std::getenv(name); });
+    if (shard)
+      fmt::print(stderr, "shard {} of {}, counted from 0{}\n", shard->index, shard->count,
+                 option.empty() ? fmt::format(": this is {} (--shard none takes all buckets)", shard->origin) : "");
+    return shard;
+  } catch (const Error& wrong) {
+    throw UsageError(wrong.what());
+  }
+}
+
+nlohmann::ordered_json document_json(const std::optional<Shard>& shard, const nlohmann::ordered_json& devices) {
+  auto document = nlohmann::ordered_json::object();
+  if (shard) document["shard"] = {{"index", shard->index}, {"count", shard->count}, {"origin", shard->origin}};
+  document["devices"] = devices;
+  return document;
 }
 
 std::shared_ptr<Device> one_device(const std::string& option) {

@@ -1,13 +1,16 @@
 // What several verbs share: the model, the shape, the device, --json.
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include "codegen/import/model_config.hpp"
 #include "runtime/device.hpp"
+#include "tuner/shard.hpp"
 #include "tuner/worklist.hpp"
 
 namespace pagetune::cli {
@@ -33,6 +36,12 @@ Grid grid(const ModelOptions&, Backend);
 void add_device_option(CLI::App&, std::string& device);
 // "auto", "cpu", "0", "cuda:0" -> the ids of devices; "all" -> every device found. UsageError for anything else.
 std::vector<std::string> device_ids(const std::string& option);
+void add_shard_option(CLI::App&, std::string& shard);
+// The shard of --shard or of the environment, said on stderr. UsageError.
+std::optional<Shard> chosen_shard(const std::string& option);
+// "shard": index, count and origin, before "devices".
+nlohmann::ordered_json document_json(const std::optional<Shard>&, const nlohmann::ordered_json& devices);
+
 // For verbs that work on one device. UsageError for "all" where there are several.
 std::shared_ptr<Device> one_device(const std::string& option);
 

@@ -23,6 +23,7 @@ using Json = nlohmann::ordered_json;
 struct PlanArguments {
   ModelOptions model;
   std::string device = "auto";
+  std::string shard;
   bool retune = false;
   bool json = false;
 };
@@ -102,6 +103,7 @@ Json plan_json(const Plan& plan, const Workset& set, const Store& store) {
 }
 
 int run_plan(const PlanArguments& arguments) {
+  std::optional<Shard> shard = chosen_shard(arguments.shard);
   std::vector<std::string> ids = device_ids(arguments.device);
   ModelAttention model = load_model(arguments.model);
   auto store = Store::open();
@@ -110,6 +112,7 @@ int run_plan(const PlanArguments& arguments) {
     Workset set = make_workset(model, arguments.model, id);
     print_left_out(set.list);
     require_some(set.list, set.device->target());
+    if (shard) keep_shard(set.list, *shard);
     Plan plan = make_plan(set, *store, arguments.retune);
     if (arguments.json)
       plans.push_back(plan_json(plan, set, *store));
@@ -117,7 +120,7 @@ int run_plan(const PlanArguments& arguments) {
       print_plan(plan, set, *store);
   }
   print_problems(*store);
-  if (arguments.json) fmt::print("{}\n", Json{{"devices", plans}}.dump(2));
+  if (arguments.json) fmt::print("{}\n", document_json(shard, plans).dump(2));
   return kDone;
 }
 
@@ -128,6 +131,7 @@ void add_plan(CLI::App& app, Run& run) {
   CLI::App* verb = app.add_subcommand("plan", "Show what tune would do: buckets, candidates, time. Runs nothing");
   add_model_options(*verb, arguments->model);
   add_device_option(*verb, arguments->device);
+  add_shard_option(*verb, arguments->shard);
   verb->add_flag("--retune", arguments->retune, "As with tune: also what is stored already");
   verb->add_flag("--json", arguments->json, "Print one JSON document");
   verb->callback([=, &run] { run = [=] { return run_plan(*arguments); }; });

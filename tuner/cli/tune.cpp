@@ -27,6 +27,7 @@ struct TuneArguments {
   std::string budget = "3m";
   std::string search = "racing";
   std::string record;
+  std::string shard;
   bool retune = false;
   bool json = false;
 };
@@ -97,6 +98,10 @@ Json report_json(const SessionReport& report, const Workset& set, const Store& s
 }
 
 void print_report(const SessionReport& report, const Workset& set, const Store& store) {
+  if (report.works.empty()) {
+    fmt::print("nothing to do on {}: no bucket of this model falls into this shard\n", set.device->environment().device);
+    return;
+  }
   int tuned = report.count(Outcome::tuned), before = report.count(Outcome::stored_before);
   if (before == static_cast<int>(report.works.size()))
     fmt::print("nothing was compiled or tuned: {} winners of this device are in {}\n\n", before, store.dir());
@@ -113,7 +118,7 @@ void print_report(const SessionReport& report, const Workset& set, const Store& 
 
 int exit_code(const SessionReport& report, const WorkList& list) {
   int done = report.count(Outcome::tuned) + report.count(Outcome::stored_before);
-  if (done == 0) return kFailed;
+  if (done == 0 && !report.works.empty()) return kFailed;
   bool all = done == static_cast<int>(report.works.size()) && list.refused.empty();
   return all ? kDone : kPartly;
 }
@@ -128,6 +133,7 @@ int run_tune(const TuneArguments& arguments) {
     if (!recording) throw UsageError(fmt::format("--record: {} cannot be written", arguments.record));
     record = [&](const RecordedRace& race) { recording << to_json(race) << std::endl; };
   }
+  std::optional<Shard> shard = chosen_shard(arguments.shard);
   std::vector<std::string> ids = device_ids(arguments.device);
   ModelAttention model = load_model(arguments.model);
   std::vector<int> codes;
@@ -138,6 +144,7 @@ int run_tune(const TuneArguments& arguments) {
     if (!store) store = Store::open();
     if (!arguments.json) print_left_out(set.list);
     require_some(set.list, set.device->target());
+    if (shard) keep_shard(set.list, *shard);
     catch_interrupt();
     // Devices are tuned one after the other; each has its part of what is left.
     SessionReport report = tune_workset(set, *store, budget_s / static_cast<double>(ids.size()), arguments.retune, arguments.json, search, record);
@@ -148,7 +155,7 @@ int run_tune(const TuneArguments& arguments) {
     codes.push_back(exit_code(report, set.list));
   }
   print_problems(*store);
-  if (arguments.json) fmt::print("{}\n", Json{{"devices", reports}}.dump(2));
+  if (arguments.json) fmt::print("{}\n", document_json(shard, reports).dump(2));
   if (codes.size() < ids.size()) return kPartly;
   bool same = std::all_of(codes.begin(), codes.end(), [&](int code) { return code == codes.front(); });
   return same ? codes.front() : kPartly;
@@ -203,6 +210,7 @@ void add_tune(CLI::App& app, Run& run) {
   verb->add_option("--budget", arguments->budget, "Time for the whole session: 90s, 3m, 1h")->capture_default_str();
   verb->add_option("--search", arguments->search, "Who is timed: racing (all, or coarse to fine), model (who a model of the times so far expects the most of), exhaustive (all to the end: a reference)")->capture_default_str();
   verb->add_option("--record", arguments->record, "Append every race with all of its samples to this file, for `pagetune simulate`");
+  add_shard_option(*verb, arguments->shard);
   verb->add_flag("--retune", arguments->retune, "Also measure again what is stored already");
   verb->add_flag("--json", arguments->json, "Print one JSON document");
   verb->callback([=, &run] { run = [=] { return run_tune(*arguments); }; });

@@ -15,6 +15,7 @@ void add_prewarm(CLI::App&, Run&);
 void add_bench(CLI::App&, Run&);
 void add_ab(CLI::App&, Run&);
 void add_export(CLI::App&, Run&);
+void add_merge(CLI::App&, Run&);
 void add_explain(CLI::App&, Run&);
 void add_report(CLI::App&, Run&);
 void add_gen(CLI::App&, Run&);

@@ -1,0 +1,33 @@
+// winners.db as tables: the schema, and rows as they are read and checked against their digests.
+#pragma once
+#include <SQLiteCpp/SQLiteCpp.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cache_db/database.hpp"
+#include "cache_db/store.hpp"
+
+namespace pagetune {
+
+inline constexpr const char* kEnvColumns =
+    "env_id, backend, device, arch, cpu_features, processors, memory_bus_bits, memory_clock_khz, l2_bytes, clock_khz, ecc, driver, "
+    "compiler, memory_bytes, json";
+inline constexpr const char* kWinnerColumns =
+    "env_id, spec_key, batch, len, config, median_us, ci_low_us, ci_high_us, samples, default_us, runner_up, runner_up_us, tied, reason, "
+    "error, floor_us, policy_hash, space_hash, generator_hash, session, digest";
+// ", GROUP_SIZE, HEAD_DIM, …"
+std::string dispatch_columns(const char* separator = ", ");
+Schema winners_schema();
+
+// Nothing if the row does not match its digest. Columns as in kWinnerColumns.
+std::optional<Winner> read_winner(SQLite::Statement& row);
+
+// All rows, at most `most`; -1: no limit. Nothing in the place of a row that does not match its digest, its environment or its spec.
+std::vector<std::optional<Store::Row>> read_rows(SQLite::Database&, int64_t most = -1);
+// The blocklist likewise. Nothing in the place of an entry that is not a config.
+std::vector<std::optional<Store::Block>> read_blocks(SQLite::Database&, int64_t most = -1);
+
+}  // namespace pagetune

@@ -2,6 +2,9 @@
 #include <chrono>
 #include <cstdio>
 #include <ctime>
+#include <exception>
+#include <optional>
+#include <thread>
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -14,6 +17,7 @@
 #include "tuner/cli/verbs.hpp"
 #include "tuner/cli/winners_view.hpp"
 #include "tuner/cli/workset.hpp"
+#include "tuner/remote_workbench.hpp"
 
 namespace pagetune::cli {
 namespace {
@@ -26,6 +30,7 @@ struct TuneArguments {
   std::string budget = "3m";
   bool retune = false;
   bool json = false;
+  bool in_process = false;
 };
 
 double steady_seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
@@ -56,6 +61,7 @@ void print_winners(const SessionReport& report, const WorkList& list) {
 
 void print_unfinished(const SessionReport& report) {
   for (const std::string& wrong : report.wrong) fmt::print(stderr, "blocked: {}\n", wrong);
+  for (const std::string& left_out : report.left_out) fmt::print(stderr, "left out: {}\n", left_out);
   for (const WorkResult& work : report.works)
     if (work.outcome == Outcome::failed || work.outcome == Outcome::not_reached)
       fmt::print(stderr, "{}: {}, bucket {}: {}\n", name_of(work.outcome), spec_text(work.work.spec), work.work.bucket.text(), work.message);
@@ -88,6 +94,7 @@ Json report_json(const SessionReport& report, const Workset& set, const Store& s
           {"failed", report.count(Outcome::failed)},
           {"not_reached", report.count(Outcome::not_reached)},
           {"wrong", report.wrong},
+          {"left_out", report.left_out},
           {"refused", left_out(set.list.refused)},
           {"skipped", left_out(set.list.skipped)},
           {"works", works}};
@@ -111,34 +118,73 @@ void print_report(const SessionReport& report, const Workset& set, const Store& 
 int exit_code(const SessionReport& report, const WorkList& list) {
   int done = report.count(Outcome::tuned) + report.count(Outcome::stored_before);
   if (done == 0) return kFailed;
-  bool all = done == static_cast<int>(report.works.size()) && list.refused.empty();
+  bool all = done == static_cast<int>(report.works.size()) && list.refused.empty() && report.wrong.empty() && report.left_out.empty();
   return all ? kDone : kPartly;
+}
+
+std::string message_of(const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const std::exception& said) {
+    return said.what();
+  } catch (...) {
+    return "unknown failure";
+  }
+}
+
+// One device's session, in a thread of its own where there are several.
+struct DeviceSession {
+  std::string id;
+  Workset set;
+  SessionReport report;
+  std::exception_ptr failure;
+};
+
+// Each session has the whole budget.
+void run_sessions(std::vector<DeviceSession>& sessions, Store& store, double budget_s, const TuneArguments& arguments) {
+  const TuneWays ways{.workers = !arguments.in_process, .beside_others = sessions.size() > 1};
+  std::vector<std::jthread> threads;
+  for (DeviceSession& session : sessions)
+    threads.emplace_back([&] {
+      try {
+        require_some(session.set.list, session.set.device->target());
+        session.report = tune_workset(session.set, store, budget_s, arguments.retune, arguments.json, ways);
+      } catch (...) {
+        session.failure = std::current_exception();
+      }
+    });
 }
 
 int run_tune(const TuneArguments& arguments) {
   double budget_s = budget_seconds(arguments.budget);
-  std::vector<std::string> ids = device_ids(arguments.device);
+  std::vector<DeviceSession> sessions;
+  for (std::string& id : device_ids(arguments.device)) sessions.push_back({.id = std::move(id)});
   ModelAttention model = load_model(arguments.model);
+  for (DeviceSession& session : sessions) {
+    session.set = make_workset(model, arguments.model, session.id);
+    if (!arguments.json) print_left_out(session.set.list);
+  }
+  std::shared_ptr<Store> store = Store::open();
+  catch_interrupt();
+  run_sessions(sessions, *store, budget_s, arguments);
+
   std::vector<int> codes;
   Json reports = Json::array();
-  std::shared_ptr<Store> store;
-  for (size_t d = 0; d < ids.size() && !interrupted(); ++d) {
-    Workset set = make_workset(model, arguments.model, ids[d]);
-    if (!store) store = Store::open();
-    if (!arguments.json) print_left_out(set.list);
-    require_some(set.list, set.device->target());
-    catch_interrupt();
-    // Devices are tuned one after the other; each has its part of what is left.
-    SessionReport report = tune_workset(set, *store, budget_s / static_cast<double>(ids.size()), arguments.retune, arguments.json);
+  for (const DeviceSession& session : sessions) {
+    if (session.failure) {
+      if (sessions.size() == 1) std::rethrow_exception(session.failure);
+      fmt::print(stderr, "{}: {}\n", session.id, message_of(session.failure));
+      codes.push_back(kFailed);
+      continue;
+    }
     if (arguments.json)
-      reports.push_back(report_json(report, set, *store));
+      reports.push_back(report_json(session.report, session.set, *store));
     else
-      print_report(report, set, *store);
-    codes.push_back(exit_code(report, set.list));
+      print_report(session.report, session.set, *store);
+    codes.push_back(exit_code(session.report, session.set.list));
   }
   print_problems(*store);
   if (arguments.json) fmt::print("{}\n", Json{{"devices", reports}}.dump(2));
-  if (codes.size() < ids.size()) return kPartly;
   bool same = std::all_of(codes.begin(), codes.end(), [&](int code) { return code == codes.front(); });
   return same ? codes.front() : kPartly;
 }
@@ -153,14 +199,18 @@ double budget_seconds(const std::string& text) {
   }
 }
 
-SessionReport tune_workset(const Workset& set, Store& store, double budget_s, bool retune, bool quiet) {
+SessionReport tune_workset(const Workset& set, Store& store, double budget_s, bool retune, bool quiet, TuneWays ways) {
   Device& device = *set.device;
-  ProgressLine line(quiet);
+  ProgressLine line(quiet, ways.beside_others ? device.id() + ": " : "");
+  std::optional<Workers> workers;
+  if (ways.workers) workers.emplace(std::vector<std::string>{"/proc/self/exe", "worker"}, device.id(), device.target(), store.dir());
   SessionContext context;
   context.target = device.target();
   context.environment = device.environment();
   context.store = &store;
-  context.workbench = [&](const AttentionSpec& spec) { return make_workbench(device, store, spec, set.policy); };
+  context.workbench = [&](const AttentionSpec& spec) {
+    return workers ? make_remote_workbench(*workers, spec, set.policy) : make_workbench(device, store, spec, set.policy);
+  };
   context.now_s = steady_seconds;
   context.interrupted = interrupted;
   context.progress = [&](const Progress& progress) {
@@ -179,9 +229,10 @@ void add_tune(CLI::App& app, Run& run) {
   CLI::App* verb = app.add_subcommand("tune", "Find the fastest kernels of a model on this machine and store them");
   add_model_options(*verb, arguments->model);
   add_device_option(*verb, arguments->device);
-  verb->add_option("--budget", arguments->budget, "Time for the whole session: 90s, 3m, 1h")->capture_default_str();
+  verb->add_option("--budget", arguments->budget, "Time for the whole session of each device: 90s, 3m, 1h")->capture_default_str();
   verb->add_flag("--retune", arguments->retune, "Also measure again what is stored already");
   verb->add_flag("--json", arguments->json, "Print one JSON document");
+  verb->add_flag("--in-process", arguments->in_process, "Run candidates in this process, for a debugger")->group("");
   verb->callback([=, &run] { run = [=] { return run_tune(*arguments); }; });
 }
 

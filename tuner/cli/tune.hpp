@@ -9,7 +9,13 @@ namespace pagetune::cli {
 
 // --budget in seconds; UsageError.
 double budget_seconds(const std::string& text);
+
+// How a session of the program runs. `workers`: only `pagetune` itself has the verb for it.
+struct TuneWays {
+  bool workers = false;        // candidates run in worker processes
+  bool beside_others = false;  // several devices at a time: lines of progress begin with the device's id
+};
 // Runs a session over the list, with progress on stderr unless quiet.
-SessionReport tune_workset(const Workset&, Store&, double budget_s, bool retune, bool quiet);
+SessionReport tune_workset(const Workset&, Store&, double budget_s, bool retune, bool quiet, TuneWays = {});
 
 }  // namespace pagetune::cli

@@ -16,5 +16,6 @@ void add_bench(CLI::App&, Run&);
 void add_export(CLI::App&, Run&);
 void add_explain(CLI::App&, Run&);
 void add_gen(CLI::App&, Run&);
+void add_worker(CLI::App&, Run&);  // not for users: what `tune` starts
 
 }  // namespace pagetune::cli

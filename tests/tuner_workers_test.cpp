@@ -64,7 +64,7 @@ class Workshop {
   std::shared_ptr<Store> store;
   std::vector<std::string> command;
   std::string device_id = "pretended";
-  WorkerLimits limits{.start_s = 20, .build_s = 0.6, .verify_s = 0.6, .open_s = 5, .sample_s = 0.6};
+  WorkerLimits limits{.start_s = 20, .build_s = 0.9, .verify_s = 0.9, .open_s = 5, .sample_s = 0.9};
   SessionContext context;
   SessionOptions options;
   std::vector<Work> works;
@@ -130,17 +130,17 @@ TEST_P(Crashes, BlockTheCandidateAndNothingElse) {
 }
 INSTANTIATE_TEST_SUITE_P(Steps, Crashes,
                          ::testing::Values(Crash{"compile segv", "its worker was killed by SIGSEGV while it was compiled"},
-                                           Crash{"compile hang", "its worker did not answer within 0.6 s while it was compiled"},
+                                           Crash{"compile hang", "its worker did not answer within 0.9 s while it was compiled"},
                                            Crash{"build segv", "its worker was killed by SIGSEGV while it was loaded"},
                                            Crash{"verify segv", "its worker was killed by SIGSEGV while it was verified"},
                                            Crash{"verify abort", "its worker was killed by SIGABRT"},
                                            Crash{"verify exit", "its worker ended with exit code 0"},
-                                           Crash{"verify hang", "its worker did not answer within 0.6 s"},
+                                           Crash{"verify hang", "its worker did not answer within 0.9 s"},
                                            Crash{"verify garbage", "its worker gave an answer that is none: '? half of an answer"},
                                            Crash{"verify context", "its worker lost its device context: the CUDA context is lost"},
                                            Crash{"verify wrong", "half of the output is missing"},
                                            Crash{"sample segv", "its worker was killed by SIGSEGV while it was timed"},
-                                           Crash{"sample hang", "its worker did not answer within 0.6 s while it was timed"},
+                                           Crash{"sample hang", "its worker did not answer within 0.9 s while it was timed"},
                                            Crash{"sample exit", "its worker ended with exit code 0"}));
 
 // Fault: one lost worker is enough to lose a good candidate; a new worker lacks the spec, the kernels or the open problem.

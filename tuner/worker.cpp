@@ -5,6 +5,7 @@
 #include <optional>
 
 #include <fmt/format.h>
+#include <sys/prctl.h>
 
 #include "pagetune/error.hpp"
 #include "runtime/build.hpp"
@@ -75,6 +76,7 @@ Json error_json(ErrorCode code, const char* message) { return {{"code", static_c
 std::unique_ptr<WorkerHost> make_worker_host() { return std::make_unique<DeviceHost>(); }
 
 int serve_worker(int socket, WorkerHost& host) {
+  prctl(PR_SET_NAME, "pagetune worker");  // which was started as /proc/self/exe
   std::signal(SIGTTOU, SIG_IGN);  // what is said on a terminal's standard error must not stop a process of the background
   die_with_parent(socket);
   Worker worker(host);

@@ -317,7 +317,7 @@ TEST_F(Cli, GenReportsOnTheCpu) {
 
 // Fault: the verb that only the program itself starts is offered to users, or waits at a terminal for ever.
 TEST_F(Cli, TheWorkersVerbIsNotForUsers) {
-  EXPECT_EQ(run({"--help"}).out.find("worker"), std::string::npos);
+  EXPECT_EQ(run({"--help"}).out.find("\n  worker"), std::string::npos);
   EXPECT_EQ(run({"tune", "--help"}).out.find("in-process"), std::string::npos);
   Result result = run({"worker"});
   EXPECT_EQ(result.code, 2) << result.err;

@@ -312,6 +312,8 @@ TEST(WorkerMessages, KeepEveryBitOfANumber) {
 TEST(WorkerMessages, KeepTheTask) {
   WorkerTask task{"cuda:3", Target::by_name("sm_90a"), "/some/where", AttentionSpec{}, MeasurePolicy::for_backend(Backend::cpu)};
   task.target.processors = 78;
+  task.target.vector_bits = 512;
+  task.target.cpu_features = "+a,-b";
   task.spec.page_size = 7;
   const WorkerTask back = task_from_json(nlohmann::json::parse(task_to_json(task).dump()));
   EXPECT_EQ(back.device_id, task.device_id);

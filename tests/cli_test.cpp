@@ -284,6 +284,33 @@ TEST_F(Cli, GenReportsOnTheCpu) {
   for (const Json& kernel : document["kernels"]) EXPECT_EQ(kernel["facts"]["variant"], kernel["config"]["VARIANT"]);
 }
 
+// Fault: the verb that only the program itself starts is offered to users, or waits at a terminal for ever.
+TEST_F(Cli, TheWorkersVerbIsNotForUsers) {
+  EXPECT_EQ(run({"--help"}).out.find("\n  worker"), std::string::npos);
+  EXPECT_EQ(run({"tune", "--help"}).out.find("in-process"), std::string::npos);
+  Result result = run({"worker"});
+  EXPECT_EQ(result.code, 2) << result.err;
+  EXPECT_NE(result.err.find("`pagetune tune` starts it"), std::string::npos) << result.err;
+}
+
+// Fault: a session with workers finds no winner where one without does, compiles twice what they share, or keeps no binary.
+TEST_F(Cli, TuneWorksInWorkersAndWithout) {
+  for (const bool in_process : {false, true}) {
+    Result result = tune(in_process ? std::vector<std::string>{"--in-process", "--retune"} : std::vector<std::string>{});
+    ASSERT_EQ(result.code, 0) << result.out << result.err;
+    EXPECT_NE(result.out.find("2 buckets tuned"), std::string::npos) << result.out;
+    Result warm = run({"prewarm", tiny(), "--device", "cpu", "--batch", "1", "--len", "64,256", "--json"});
+    EXPECT_EQ(Json::parse(warm.out)["devices"][0]["compiled"], 0);
+  }
+}
+
+// Fault: several devices' progress runs together, or --device all leaves the one that is here out.
+TEST_F(Cli, AllDevicesAreTuned) {
+  Result result = run({"tune", tiny(), "--device", "all", "--batch", "1", "--len", "64", "--budget", "4s", "--json"}, "");
+  ASSERT_EQ(result.code, 0) << result.out << result.err;
+  EXPECT_EQ(Json::parse(result.out)["devices"].size(), 1U);
+}
+
 // Fault: Ctrl-C kills the process with what it had, or is ignored.
 TEST_F(Cli, AnInterruptEndsTheSessionAndSaysHowToGoOn) {
   pid_t child = start({"tune", tiny(), "--device", "cpu", "--batch", "1,2,4", "--len", "256,1024,4096", "--budget", "10m"});

@@ -3,6 +3,13 @@ foreach(part statistics race search recording work session shard ab answer)
 endforeach()
 target_compile_definitions(tuner_recording_test PRIVATE PAGETUNE_RECORDINGS="${CMAKE_CURRENT_LIST_DIR}/recordings")
 
+# Sessions with worker processes, and the program that plays the workers.
+add_executable(tuner_worker_helper tuner_worker_helper.cpp)
+target_link_libraries(tuner_worker_helper PRIVATE pagetune_tuner)
+pagetune_test(tuner_workers_test tuner_workers_test.cpp LIBS pagetune_tuner)
+target_compile_definitions(tuner_workers_test PRIVATE TUNER_WORKER_HELPER="$<TARGET_FILE:tuner_worker_helper>")
+add_dependencies(tuner_workers_test tuner_worker_helper)
+
 # The program as a user runs it, on the CPU backend with a cache directory of its own.
 if(PAGETUNE_CPU_BACKEND)
   foreach(program cli_test cli_fleet_test)

@@ -6,6 +6,8 @@
 #include <mutex>
 #include <set>
 #include <thread>
+#include <type_traits>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -17,6 +19,7 @@
 #include "tuner/candidates.hpp"
 #include "runtime/parallel.hpp"
 #include "tuner/race.hpp"
+#include "tuner/worker_process.hpp"
 #include "codegen/launch_plan.hpp"
 
 namespace pagetune {
@@ -26,6 +29,8 @@ namespace {
 constexpr int kSpillBytes = 64;
 // Share of what is left of the budget after which no further compile begins.
 constexpr double kCompileShare = 0.5;
+// Workers that a candidate may take along: the first may have been ill before. Better one too few than one that now and then faults where it serves.
+constexpr int kMostLosses = 2;
 
 // What is known of one binary.
 struct Built {
@@ -33,6 +38,10 @@ struct Built {
   LaunchFacts facts;
   std::string failure;            // does not build, or does not fit
   std::optional<Verdict> verdict; // once verified
+  int losses = 0;                 // workers that ended at it
+  bool guilty = true;             // of all of them
+  std::optional<WorkerLost> lost; // the last of them, once it is given up
+  bool reported = false;          // that it is given up
 };
 
 // One session's work on one spec: binaries and verdicts are shared by its buckets.
@@ -59,13 +68,18 @@ class SpecTuner {
           Built& at = built_.at(shape_of(config));
           at.reached = true;
           try {
-            at.facts = bench_->build(config);
+            at.facts = patient(at, [&] { return bench_->build(config); });
             at.failure = misfit(at.facts);
+          } catch (const WorkerUnavailable&) {
+            throw;
+          } catch (const WorkerLost& lost) {
+            at.failure = lost.what();
           } catch (const std::exception& failure) {
             at.failure = fmt::format("does not build: {}", failure.what());
           }
         },
         kCompileThreads);
+    for (const KernelConfig& config : todo) report_lost(config);
   }
 
   WorkResult tune(const Work& work, const CandidateSet& set, const std::function<double()>& seconds_left) {
@@ -79,20 +93,39 @@ class SpecTuner {
     std::vector<KernelConfig> configs;
     for (const Entrant& entrant : entrants) configs.push_back(entrant.config);
     try {
-      bench_->open(work.bucket, configs);
+      Built any;
+      patient(any, [&] { bench_->open(work.bucket, configs); });
+    } catch (const WorkerUnavailable&) {
+      throw;
     } catch (const std::exception& failure) {
       result.outcome = Outcome::failed;
       result.message = failure.what();
       return result;
     }
+    double recovering_s = 0;         // in calls that ended well with another worker: no part of an entrant's cost
+    std::exception_ptr unavailable;  // of workers: ends the race, which takes it for the entrant's failure, and the session
+    const auto asked = [&](size_t i, const std::function<double(const KernelConfig&)>& ask) {
+      const int& losses = built_.at(shape_of(entrants[i].config)).losses;
+      const int before = losses;
+      const double begin_s = context_.now_s();
+      try {
+        const double answer = ask(entrants[i].config);
+        if (losses > before) recovering_s += context_.now_s() - begin_s;
+        return answer;
+      } catch (const WorkerUnavailable&) {
+        unavailable = std::current_exception();
+        throw;
+      }
+    };
     RaceHooks hooks;
-    hooks.admit = [&](size_t i) { verify(entrants[i].config); };
-    hooks.sample_us = [&](size_t i) { return bench_->sample_us(entrants[i].config); };
-    hooks.seconds_left = seconds_left;
-    hooks.interrupted = context_.interrupted;
+    hooks.admit = [&](size_t i) { asked(i, [&](const KernelConfig& config) { return verify(config), 0.0; }); };
+    hooks.sample_us = [&](size_t i) { return asked(i, [&](const KernelConfig& config) { return sample_us(config); }); };
+    hooks.seconds_left = [&] { return seconds_left() + recovering_s; };
+    hooks.interrupted = [&] { return unavailable || context_.interrupted(); };
     hooks.pause = [](double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); };
     RecordedRace recording{.device = context_.environment.device, .problem = fmt::format("{}, {}", spec_text(spec_), work.bucket.text()), .policy = options_.policy, .entrants = entrants};
     RaceResult race = run_race(options_.policy, entrants, options_.record ? recorded(hooks, recording) : hooks, options_.search);
+    if (unavailable) std::rethrow_exception(unavailable);
     bench_->close();
     if (options_.record) options_.record(recording);
     if (race.throttled) report_.throttled.push_back(recording.problem);
@@ -117,6 +150,30 @@ class SpecTuner {
   }
 
  private:
+  // Asks again where the worker was lost, up to kMostLosses times for one binary.
+  template <class Ask>
+  std::invoke_result_t<Ask> patient(Built& at, const Ask& ask) {
+    for (;;) {
+      if (at.lost) throw WorkerLost(*at.lost);
+      try {
+        return ask();
+      } catch (const WorkerLost& lost) {
+        at.guilty = at.guilty && lost.by_request();
+        // A session that is to stop has no time to find out whose fault it was.
+        if (++at.losses >= kMostLosses || context_.interrupted()) at.lost = lost;
+      }
+    }
+  }
+
+  // Blocks a config that was given up and says so, once for its binary.
+  void report_lost(const KernelConfig& config) {
+    Built& at = built_.at(shape_of(config));
+    if (!at.lost || std::exchange(at.reported, true)) return;
+    const bool guilty = at.losses >= kMostLosses && at.guilty;
+    (guilty ? report_.wrong : report_.left_out).push_back(fmt::format("{} of {}: {}", config.canonical_json(), spec_text(spec_), at.lost->what()));
+    if (guilty) context_.store->block(context_.environment.key(), key_, config, block_reason(at.lost->what()));
+  }
+
   // Why a binary cannot or should not run here; empty if it can.
   std::string misfit(const LaunchFacts& facts) const {
     if (facts.local_bytes > kSpillBytes) return fmt::format("spills registers: more than {} bytes of stack a thread", kSpillBytes);
@@ -133,6 +190,8 @@ class SpecTuner {
         count_reason(result.rejected, "not compiled within the budget");
       else if (!at.failure.empty())
         count_reason(result.rejected, at.failure);
+      else if (at.lost)
+        count_reason(result.rejected, at.lost->what());
       else if (at.verdict && !at.verdict->ok)
         count_reason(result.rejected, "wrong result");
       else
@@ -146,7 +205,12 @@ class SpecTuner {
     Built& at = built_.at(shape_of(config));
     if (!at.verdict) {
       try {
-        at.verdict = bench_->verify(config);
+        at.verdict = patient(at, [&] { return bench_->verify(config); });
+      } catch (const WorkerUnavailable&) {
+        throw;
+      } catch (const WorkerLost&) {
+        report_lost(config);
+        throw;
       } catch (const std::exception& failure) {
         at.verdict = Verdict{false, 0, fmt::format("crashed: {}", failure.what())};
       }
@@ -158,10 +222,15 @@ class SpecTuner {
     if (!at.verdict->ok) throw Error(ErrorCode::internal, "wrong result");
   }
 
+  double sample_us(const KernelConfig& config) {
+    return patient(built_.at(shape_of(config)), [&] { return bench_->sample_us(config); });
+  }
+
   // A candidate that crashes is blocked; one with an impossible time may just have met a clock that jumped.
   void failed(const KernelConfig& config, const Lane& lane, WorkResult& result) {
     count_reason(result.rejected, lane.note);
     const Built& at = built_.at(shape_of(config));
+    if (at.lost) return report_lost(config);
     if (!lane.threw || !at.verdict || !at.verdict->ok) return;
     context_.store->block(context_.environment.key(), key_, config, block_reason("failed while it was timed: " + lane.note));
     report_.wrong.push_back(fmt::format("{} of {}: failed while it was timed: {}", config.canonical_json(), spec_text(spec_), lane.note));

@@ -55,12 +55,14 @@ struct WorkResult {
 
 struct SessionReport {
   std::vector<WorkResult> works;       // in the order of the work list
-  std::vector<std::string> wrong;      // candidates with a wrong result, one sentence each: they are blocked
+  std::vector<std::string> wrong;      // candidates with a wrong result or that took their workers along, one sentence each: they are blocked
+  std::vector<std::string> left_out;   // candidates whose workers somebody else ended: the next session tries them again
   std::vector<std::string> throttled;  // problems in whose race the device slowed down and stayed slow
   bool interrupted = false;
   int count(Outcome) const;
 };
 
+// Throws WorkerUnavailable if the device's worker cannot be had any more; what was tuned before is stored.
 SessionReport run_session(const SessionContext&, const SessionOptions&, const std::vector<Work>&);
 
 // Does a stored winner answer for the same measurement as this build and policy would make?

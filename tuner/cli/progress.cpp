@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <utility>
 
 #include <unistd.h>
 
@@ -17,7 +18,8 @@ extern "C" void on_interrupt(int) {
 
 }  // namespace
 
-ProgressLine::ProgressLine(bool quiet) : quiet_(quiet), terminal_(isatty(STDERR_FILENO) == 1) {}
+ProgressLine::ProgressLine(bool quiet, std::string prefix)
+    : quiet_(quiet), terminal_(prefix.empty() && isatty(STDERR_FILENO) == 1), prefix_(std::move(prefix)) {}
 
 ProgressLine::~ProgressLine() { clear(); }
 
@@ -26,7 +28,7 @@ void ProgressLine::show(const std::string& text) {
   if (terminal_)
     std::fprintf(stderr, "\r\033[K%s", text.c_str());
   else
-    std::fprintf(stderr, "%s\n", text.c_str());
+    std::fprintf(stderr, "%s%s\n", prefix_.c_str(), text.c_str());
   std::fflush(stderr);
   shown_ = true;
 }

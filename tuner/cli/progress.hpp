@@ -6,8 +6,8 @@ namespace pagetune::cli {
 
 class ProgressLine {
  public:
-  // `quiet`: nothing is shown.
-  explicit ProgressLine(bool quiet);
+  // `quiet`: nothing is shown. `prefix`: before each text, of one among several that are shown at a time; they are plain lines everywhere.
+  explicit ProgressLine(bool quiet, std::string prefix = "");
   ~ProgressLine();
   void show(const std::string& text);
   // Removes the line from the terminal, so that other output starts clean.
@@ -15,6 +15,7 @@ class ProgressLine {
 
  private:
   bool quiet_, terminal_, shown_ = false;
+  std::string prefix_;
 };
 
 // From now on Ctrl-C only sets a flag; a second one ends the program as usual.

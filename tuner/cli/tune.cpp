@@ -2,7 +2,11 @@
 #include <chrono>
 #include <cstdio>
 #include <ctime>
+#include <exception>
 #include <fstream>
+#include <mutex>
+#include <optional>
+#include <thread>
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -15,6 +19,7 @@
 #include "tuner/cli/verbs.hpp"
 #include "tuner/cli/winners_view.hpp"
 #include "tuner/cli/workset.hpp"
+#include "tuner/remote_workbench.hpp"
 
 namespace pagetune::cli {
 namespace {
@@ -30,6 +35,7 @@ struct TuneArguments {
   std::string shard;
   bool retune = false;
   bool json = false;
+  bool in_process = false;
 };
 
 double steady_seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
@@ -60,6 +66,8 @@ void print_winners(const SessionReport& report, const WorkList& list) {
 
 void print_unfinished(const SessionReport& report) {
   for (const std::string& wrong : report.wrong) fmt::print(stderr, "blocked: {}\n", wrong);
+  for (const std::string& problem : report.throttled) fmt::print(stderr, "throttled: {}: the device slowed down in its race and stayed slow; when it has cooled, tune with --retune\n", problem);
+  for (const std::string& left_out : report.left_out) fmt::print(stderr, "left out: {}\n", left_out);
   for (const WorkResult& work : report.works)
     if (work.outcome == Outcome::failed || work.outcome == Outcome::not_reached)
       fmt::print(stderr, "{}: {}, bucket {}: {}\n", name_of(work.outcome), spec_text(work.work.spec), work.work.bucket.text(), work.message);
@@ -92,6 +100,8 @@ Json report_json(const SessionReport& report, const Workset& set, const Store& s
           {"failed", report.count(Outcome::failed)},
           {"not_reached", report.count(Outcome::not_reached)},
           {"wrong", report.wrong},
+          {"throttled", report.throttled},
+          {"left_out", report.left_out},
           {"refused", left_out(set.list.refused)},
           {"skipped", left_out(set.list.skipped)},
           {"works", works}};
@@ -119,44 +129,86 @@ void print_report(const SessionReport& report, const Workset& set, const Store& 
 int exit_code(const SessionReport& report, const WorkList& list) {
   int done = report.count(Outcome::tuned) + report.count(Outcome::stored_before);
   if (done == 0 && !report.works.empty()) return kFailed;
-  bool all = done == static_cast<int>(report.works.size()) && list.refused.empty();
+  bool all = done == static_cast<int>(report.works.size()) && list.refused.empty() && report.wrong.empty() && report.left_out.empty();
   return all ? kDone : kPartly;
+}
+
+std::string message_of(const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const std::exception& said) {
+    return said.what();
+  } catch (...) {
+    return "unknown failure";
+  }
+}
+
+// One device's session, in a thread of its own where there are several.
+struct DeviceSession {
+  std::string id;
+  Workset set;
+  SessionReport report;
+  std::exception_ptr failure;
+};
+
+// Each session has the whole budget.
+void run_sessions(std::vector<DeviceSession>& sessions, const std::optional<Shard>& shard, Store& store, double budget_s, const TuneArguments& arguments, const TuneWays& ways) {
+  std::vector<std::jthread> threads;
+  for (DeviceSession& session : sessions)
+    threads.emplace_back([&] {
+      try {
+        require_some(session.set.list, session.set.device->target());
+        if (shard) keep_shard(session.set.list, *shard);
+        session.report = tune_workset(session.set, store, budget_s, arguments.retune, arguments.json, ways);
+      } catch (...) {
+        session.failure = std::current_exception();
+      }
+    });
 }
 
 int run_tune(const TuneArguments& arguments) {
   double budget_s = budget_seconds(arguments.budget);
   Search search = search_option(arguments.search);
   std::ofstream recording;
+  std::mutex recording_mutex;  // of several devices' sessions
   std::function<void(const RecordedRace&)> record;
   if (!arguments.record.empty()) {
     recording.open(arguments.record, std::ios::app);
     if (!recording) throw UsageError(fmt::format("--record: {} cannot be written", arguments.record));
-    record = [&](const RecordedRace& race) { recording << to_json(race) << std::endl; };
+    record = [&](const RecordedRace& race) {
+      const std::lock_guard lock(recording_mutex);
+      recording << to_json(race) << std::endl;
+    };
   }
   std::optional<Shard> shard = chosen_shard(arguments.shard);
-  std::vector<std::string> ids = device_ids(arguments.device);
+  std::vector<DeviceSession> sessions;
+  for (std::string& id : device_ids(arguments.device)) sessions.push_back({.id = std::move(id)});
   ModelAttention model = load_model(arguments.model);
+  for (DeviceSession& session : sessions) {
+    session.set = make_workset(model, arguments.model, session.id);
+    if (!arguments.json) print_left_out(session.set.list);
+  }
+  std::shared_ptr<Store> store = Store::open();
+  catch_interrupt();
+  run_sessions(sessions, shard, *store, budget_s, arguments, {.workers = !arguments.in_process, .beside_others = sessions.size() > 1, .search = search, .record = record});
+
   std::vector<int> codes;
   Json reports = Json::array();
-  std::shared_ptr<Store> store;
-  for (size_t d = 0; d < ids.size() && !interrupted(); ++d) {
-    Workset set = make_workset(model, arguments.model, ids[d]);
-    if (!store) store = Store::open();
-    if (!arguments.json) print_left_out(set.list);
-    require_some(set.list, set.device->target());
-    if (shard) keep_shard(set.list, *shard);
-    catch_interrupt();
-    // Devices are tuned one after the other; each has its part of what is left.
-    SessionReport report = tune_workset(set, *store, budget_s / static_cast<double>(ids.size()), arguments.retune, arguments.json, search, record);
+  for (const DeviceSession& session : sessions) {
+    if (session.failure) {
+      if (sessions.size() == 1) std::rethrow_exception(session.failure);
+      fmt::print(stderr, "{}: {}\n", session.id, message_of(session.failure));
+      codes.push_back(kFailed);
+      continue;
+    }
     if (arguments.json)
-      reports.push_back(report_json(report, set, *store));
+      reports.push_back(report_json(session.report, session.set, *store));
     else
-      print_report(report, set, *store);
-    codes.push_back(exit_code(report, set.list));
+      print_report(session.report, session.set, *store);
+    codes.push_back(exit_code(session.report, session.set.list));
   }
   print_problems(*store);
   if (arguments.json) fmt::print("{}\n", document_json(shard, reports).dump(2));
-  if (codes.size() < ids.size()) return kPartly;
   bool same = std::all_of(codes.begin(), codes.end(), [&](int code) { return code == codes.front(); });
   return same ? codes.front() : kPartly;
 }
@@ -179,14 +231,18 @@ Search search_option(const std::string& name) {
   }
 }
 
-SessionReport tune_workset(const Workset& set, Store& store, double budget_s, bool retune, bool quiet, Search search, const std::function<void(const RecordedRace&)>& record) {
+SessionReport tune_workset(const Workset& set, Store& store, double budget_s, bool retune, bool quiet, const TuneWays& ways) {
   Device& device = *set.device;
-  ProgressLine line(quiet);
+  ProgressLine line(quiet, ways.beside_others ? device.id() + ": " : "");
+  std::optional<Workers> workers;
+  if (ways.workers) workers.emplace(std::vector<std::string>{"/proc/self/exe", "worker"}, device.id(), device.target(), store.dir());
   SessionContext context;
   context.target = device.target();
   context.environment = device.environment();
   context.store = &store;
-  context.workbench = [&](const AttentionSpec& spec) { return make_workbench(device, store, spec, set.policy); };
+  context.workbench = [&](const AttentionSpec& spec) {
+    return workers ? make_remote_workbench(*workers, spec, set.policy) : make_workbench(device, store, spec, set.policy);
+  };
   context.now_s = steady_seconds;
   context.interrupted = interrupted;
   context.progress = [&](const Progress& progress) {
@@ -196,8 +252,8 @@ SessionReport tune_workset(const Workset& set, Store& store, double budget_s, bo
   options.budget_s = budget_s;
   options.retune = retune;
   options.policy = set.policy;
-  options.search = search;
-  options.record = record;
+  options.search = ways.search;
+  options.record = ways.record;
   options.id = session_id();
   return run_session(context, options, set.list.works);
 }
@@ -207,12 +263,13 @@ void add_tune(CLI::App& app, Run& run) {
   CLI::App* verb = app.add_subcommand("tune", "Find the fastest kernels of a model on this machine and store them");
   add_model_options(*verb, arguments->model);
   add_device_option(*verb, arguments->device);
-  verb->add_option("--budget", arguments->budget, "Time for the whole session: 90s, 3m, 1h")->capture_default_str();
+  verb->add_option("--budget", arguments->budget, "Time for the whole session of each device: 90s, 3m, 1h")->capture_default_str();
   verb->add_option("--search", arguments->search, "Who is timed: racing (all, or coarse to fine), model (who a model of the times so far expects the most of), exhaustive (all to the end: a reference)")->capture_default_str();
   verb->add_option("--record", arguments->record, "Append every race with all of its samples to this file, for `pagetune simulate`");
   add_shard_option(*verb, arguments->shard);
   verb->add_flag("--retune", arguments->retune, "Also measure again what is stored already");
   verb->add_flag("--json", arguments->json, "Print one JSON document");
+  verb->add_flag("--in-process", arguments->in_process, "Run candidates in this process, for a debugger")->group("");
   verb->callback([=, &run] { run = [=] { return run_tune(*arguments); }; });
 }
 

@@ -10,7 +10,15 @@ namespace pagetune::cli {
 // --budget in seconds, --search by its name; UsageError.
 double budget_seconds(const std::string& text);
 Search search_option(const std::string& name);
+
+// How a session of the program runs. `workers`: only `pagetune` itself has the verb for it.
+struct TuneWays {
+  bool workers = false;        // candidates run in worker processes
+  bool beside_others = false;  // several devices at a time: lines of progress begin with the device's id
+  Search search = Search::racing;
+  std::function<void(const RecordedRace&)> record;  // may be empty
+};
 // Runs a session over the list, with progress on stderr unless quiet.
-SessionReport tune_workset(const Workset&, Store&, double budget_s, bool retune, bool quiet, Search = Search::racing, const std::function<void(const RecordedRace&)>& record = {});
+SessionReport tune_workset(const Workset&, Store&, double budget_s, bool retune, bool quiet, const TuneWays& = {});
 
 }  // namespace pagetune::cli

@@ -20,5 +20,6 @@ void add_explain(CLI::App&, Run&);
 void add_report(CLI::App&, Run&);
 void add_gen(CLI::App&, Run&);
 void add_simulate(CLI::App&, Run&);
+void add_worker(CLI::App&, Run&);  // not for users: what `tune` starts
 
 }  // namespace pagetune::cli

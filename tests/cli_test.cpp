@@ -34,6 +34,7 @@ TEST_F(Cli, UsageErrorsExitWith2) {
       {"ab", tiny(), "--device", "cpu", "--a", "default"},
       {"ab", tiny(), "--device", "cpu", "--a", "default", "--b", "best"},
       {"ab", tiny(), "--device", "cpu", "--a", "default", "--b", R"({"VARIANT":9})"},
+      {"ab", tiny(), "--device", "cpu", "--a", R"({"VARIANT":1})", "--b", "default"},
   };
   for (const auto& arguments : wrong) {
     Result result = run(arguments);

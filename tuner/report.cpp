@@ -245,8 +245,10 @@ std::string provenance(const Rows& rows) {
 std::string environment_facts(const Environment& environment) {
   std::string html;
   const auto values = nlohmann::json::parse(environment.canonical_json());
-  for (const auto& [name, value] : values.items())
-    if (value != "" && value != 0) html += fact(name, value.is_string() ? value.get<std::string>() : value.dump());
+  for (const auto& [name, value] : values.items()) {
+    const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+    if (!text.empty() && text != "0") html += fact(name, text);
+  }
   return html;
 }
 

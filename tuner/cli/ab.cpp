@@ -51,7 +51,13 @@ Asked parse(const char* option, const std::string& text) {
 }
 
 void require_support_of(const Asked& side, const KernelConfig& config, const Work& work, const Target& target) {
-  if (Support support = supports(work.spec, config, target); !support) throw UsageError(fmt::format("{}: {}: {}", side.option, config.canonical_json(), support.reason));
+  std::string reason;
+  try {
+    reason = supports(work.spec, config, target).reason;
+  } catch (const Error& incomplete) {
+    reason = incomplete.what();
+  }
+  if (!reason.empty()) throw UsageError(fmt::format("{}: {}: {}", side.option, config.canonical_json(), reason));
 }
 
 KernelConfig config_of(const Asked& side, const Work& work, const Workset& set, const Store& store) {

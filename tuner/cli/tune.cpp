@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <ctime>
 #include <exception>
+#include <map>
 #include <optional>
 #include <thread>
 
@@ -138,7 +139,22 @@ struct DeviceSession {
   Workset set;
   SessionReport report;
   std::exception_ptr failure;
+  bool idle = false;
 };
+
+// Devices of one kind have one table of winners: each tunes its part of the works, and one that gets none is left out.
+void deal_works(std::vector<DeviceSession>& sessions) {
+  std::map<std::string, std::vector<DeviceSession*>> kinds;
+  for (DeviceSession& session : sessions) kinds[session.set.device->environment().key()].push_back(&session);
+  for (const auto& [kind, alike] : kinds) {
+    const std::vector<Work> all = alike.front()->set.list.works;
+    if (alike.size() == 1 || all.empty()) continue;
+    for (DeviceSession* session : alike) session->set.list.works.clear();
+    for (size_t i = 0; i < all.size(); ++i) alike[i % alike.size()]->set.list.works.push_back(all[i]);
+    for (DeviceSession* session : alike) session->idle = session->set.list.works.empty();
+  }
+  std::erase_if(sessions, [](const DeviceSession& session) { return session.idle; });
+}
 
 // Each session has the whole budget.
 void run_sessions(std::vector<DeviceSession>& sessions, Store& store, double budget_s, const TuneArguments& arguments) {
@@ -164,6 +180,7 @@ int run_tune(const TuneArguments& arguments) {
     session.set = make_workset(model, arguments.model, session.id);
     if (!arguments.json) print_left_out(session.set.list);
   }
+  deal_works(sessions);
   std::shared_ptr<Store> store = Store::open();
   catch_interrupt();
   run_sessions(sessions, *store, budget_s, arguments);

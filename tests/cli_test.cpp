@@ -294,7 +294,7 @@ TEST_F(Cli, TheWorkersVerbIsNotForUsers) {
   EXPECT_NE(result.err.find("`pagetune tune` starts it"), std::string::npos) << result.err;
 }
 
-// Fault: a session with workers finds no winner where one without does, compiles twice what they share, or keeps no binary.
+// Fault: a session with workers finds no winner where one without does, or keeps no binary.
 TEST_F(Cli, TuneWorksInWorkersAndWithout) {
   for (const bool in_process : {false, true}) {
     Result result = tune(in_process ? std::vector<std::string>{"--in-process", "--retune"} : std::vector<std::string>{});
@@ -305,7 +305,7 @@ TEST_F(Cli, TuneWorksInWorkersAndWithout) {
   }
 }
 
-// Fault: several devices' progress runs together, or --device all leaves the one that is here out.
+// Fault: --device all leaves the device that is here out.
 TEST_F(Cli, AllDevicesAreTuned) {
   Result result = run({"tune", tiny(), "--device", "all", "--batch", "1", "--len", "64", "--budget", "4s", "--json"}, "");
   ASSERT_EQ(result.code, 0) << result.out << result.err;

@@ -4,6 +4,7 @@
 #include <ctime>
 #include <exception>
 #include <fstream>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -149,16 +150,31 @@ struct DeviceSession {
   Workset set;
   SessionReport report;
   std::exception_ptr failure;
+  bool unsuited = false;  // there is nothing to tune, whatever the shard
+  bool idle = false;      // others of its kind have all the works
 };
 
+// Devices of one kind have one table of winners: each tunes its part of the works, and one that gets none is left out.
+void deal_works(std::vector<DeviceSession>& sessions) {
+  std::map<std::string, std::vector<DeviceSession*>> kinds;
+  for (DeviceSession& session : sessions) kinds[session.set.device->environment().key()].push_back(&session);
+  for (const auto& [kind, alike] : kinds) {
+    const std::vector<Work> all = alike.front()->set.list.works;
+    if (alike.size() == 1 || all.empty()) continue;
+    for (DeviceSession* session : alike) session->set.list.works.clear();
+    for (size_t i = 0; i < all.size(); ++i) alike[i % alike.size()]->set.list.works.push_back(all[i]);
+    for (DeviceSession* session : alike) session->idle = session->set.list.works.empty();
+  }
+  std::erase_if(sessions, [](const DeviceSession& session) { return session.idle; });
+}
+
 // Each session has the whole budget.
-void run_sessions(std::vector<DeviceSession>& sessions, const std::optional<Shard>& shard, Store& store, double budget_s, const TuneArguments& arguments, const TuneWays& ways) {
+void run_sessions(std::vector<DeviceSession>& sessions, Store& store, double budget_s, const TuneArguments& arguments, const TuneWays& ways) {
   std::vector<std::jthread> threads;
   for (DeviceSession& session : sessions)
     threads.emplace_back([&] {
       try {
-        require_some(session.set.list, session.set.device->target());
-        if (shard) keep_shard(session.set.list, *shard);
+        if (session.unsuited) require_some(session.set.list, session.set.device->target());
         session.report = tune_workset(session.set, store, budget_s, arguments.retune, arguments.json, ways);
       } catch (...) {
         session.failure = std::current_exception();
@@ -187,10 +203,13 @@ int run_tune(const TuneArguments& arguments) {
   for (DeviceSession& session : sessions) {
     session.set = make_workset(model, arguments.model, session.id);
     if (!arguments.json) print_left_out(session.set.list);
+    session.unsuited = session.set.list.works.empty();
+    if (shard) keep_shard(session.set.list, *shard);
   }
+  deal_works(sessions);
   std::shared_ptr<Store> store = Store::open();
   catch_interrupt();
-  run_sessions(sessions, shard, *store, budget_s, arguments, {.workers = !arguments.in_process, .beside_others = sessions.size() > 1, .search = search, .record = record});
+  run_sessions(sessions, *store, budget_s, arguments, {.workers = !arguments.in_process, .beside_others = sessions.size() > 1, .search = search, .record = record});
 
   std::vector<int> codes;
   Json reports = Json::array();

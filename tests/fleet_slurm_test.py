@@ -94,7 +94,8 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 
     def start(self, command):
         log = open(f"{self.folder}/{command[0]}.out", "wb")
-        self.daemons.append(subprocess.Popen(command, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=die_with_parent))
+        self.daemons.append(subprocess.Popen(command, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=die_with_parent,
+                                             start_new_session=True))  # Ctrl-C is for this test, which then stops them in order
 
     def is_idle(self):
         for daemon in self.daemons:
@@ -126,6 +127,13 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()
+        # What a daemon that died on its own has left behind: processes that were started with this cluster's slurm.conf.
+        for process in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                if f"SLURM_CONF={self.folder}/".encode() in read(f"/proc/{process}/environ"):
+                    os.kill(int(process), signal.SIGKILL)
+            except OSError:
+                pass  # ended, or somebody else's
 
     def print_logs(self):
         for name in sorted(os.listdir(self.folder)):

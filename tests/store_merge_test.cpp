@@ -261,6 +261,30 @@ TEST(Source, LeavesOutRowsThatAreWrongAndSaysSo) {
   read_with([](Winner&) {}, "UPDATE winner SET median_us=1 WHERE batch=4");
 }
 
+// Faults: the store that takes rows in loses its better ones; a memory size or a block that is new does not reach the disk.
+TEST(Merge, TheStoreThatTakesRowsInIsOneMoreSource) {
+  TempDir dir;
+  const KernelConfig a({{"VARIANT", 1}}), b({{"VARIANT", 2}});
+  Store::Row own = sample_row({1, 4}), worse = own, other = sample_row({2, 4});
+  own.environment.memory_bytes = 1;
+  worse.winner.ci_high_us *= 2;
+  worse.environment.memory_bytes = other.environment.memory_bytes = 3;
+  put(*Store::open(dir.path()), own);
+  Store::open(dir.path())->block(own.winner.env_key, own.winner.spec_key, a, "old");
+  std::optional<Merged> first = Store::open(dir.path())->merge({{"s", {worse, other}, {{own.winner.env_key, own.winner.spec_key, b, "now"}, {own.winner.env_key, own.winner.spec_key, a, "now"}}}}, rule());
+  EXPECT_EQ(std::pair(first->added, first->replaced), std::pair(1, 0));
+  own.environment.memory_bytes = 3;
+  expect_same(Store::open(dir.path())->all_winners(), {own, other});
+  EXPECT_EQ(Store::open(dir.path())->blocked(own.winner.env_key, own.winner.spec_key), (std::vector<std::pair<KernelConfig, std::string>>{{a, "now"}, {b, "now"}}));
+  own.winner.ci_high_us = own.winner.median_us;
+  Merged second = Store::open(dir.path())->merge({{"s", {own}, {}}}, rule()).value();
+  EXPECT_EQ(std::pair(second.added, second.replaced), std::pair(0, 1));
+  expect_same(Store::open(dir.path())->all_winners(), {own, other});
+  worse.environment.memory_bytes = own.environment.memory_bytes = other.environment.memory_bytes = 4;
+  Store::open(dir.path())->merge({{"s", {worse}, {}}}, rule());
+  expect_same(Store::open(dir.path())->all_winners(), {own, other});
+}
+
 // Fault: a store on a disk that cannot be written says that it took the winners in.
 TEST(Merge, IntoAStoreThatCannotBeWrittenGivesNothing) {
   EXPECT_FALSE(Store::open(":memory:")->merge({{"a", {sample_row()}, {}}}, rule()).has_value());

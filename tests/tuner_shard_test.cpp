@@ -72,7 +72,7 @@ TEST(Shard, PagetuneShardsIsTheCountOfAnArrayOfWhichAPartRuns) {
 // Fault: every pod of an indexed Job silently does all work.
 TEST(Shard, AKubernetesIndexNeedsTheCount) {
   expect_shard({{"JOB_COMPLETION_INDEX", "2"}, {"PAGETUNE_SHARDS", "4"}}, 2, 4, "Kubernetes completion 2 of 4");
-  EXPECT_NE(refused({{"JOB_COMPLETION_INDEX", "2"}}).find("PAGETUNE_SHARDS"), std::string::npos);
+  EXPECT_NE(refused({{"JOB_COMPLETION_INDEX", "2"}}).find("set PAGETUNE_SHARDS to the Job's completions"), std::string::npos);
   EXPECT_NE(refused({{"JOB_COMPLETION_INDEX", "4"}, {"PAGETUNE_SHARDS", "4"}}).find("number 4 of 4"), std::string::npos);
   EXPECT_NE(refused({{"JOB_COMPLETION_INDEX", "0"}, {"PAGETUNE_SHARDS", "0"}}), "");
 }

@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
-# Installs what is missing to build pagetune on Debian 12 (bookworm) or newer; does nothing, quickly, where all is there.
+# Installs what is missing to build pagetune on Debian 12 (bookworm) or newer, with --tests also what tests alone need; does nothing, quickly, where all is there.
 # NVRTC: taken from a CUDA toolkit where there is one, else from PyPI's nvidia-cuda-nvrtc into build/nvrtc.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=(g++ cmake ninja-build ccache clang-19 llvm-19-dev nlohmann-json3-dev libsqlitecpp-dev libsqlite3-dev libcli11-dev libfmt-dev
-          libspdlog-dev libgtest-dev libbenchmark-dev python3 python3-jsonschema
-          chromium            # for the test of pagetune report
-          slurm-wlm munge)    # for the test of examples/fleet
+          libspdlog-dev libgtest-dev libbenchmark-dev python3 python3-jsonschema)
+[[ ${1:-} != --tests ]] || packages+=(chromium slurm-wlm munge)  # of `pagetune report` and of examples/fleet
 missing=()
 for package in "${packages[@]}"; do
   dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")

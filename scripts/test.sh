@@ -3,7 +3,7 @@
 # Arguments go to ctest, for example: scripts/test.sh -R store
 set -euo pipefail
 cd "$(dirname "$0")/.."
-scripts/install.sh
+scripts/install.sh --tests
 source scripts/environment.sh
 cmake --preset default
 cmake --build --preset default

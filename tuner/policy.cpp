@@ -46,6 +46,13 @@ std::string MeasurePolicy::canonical_json() const {
   return json.dump();
 }
 
+MeasurePolicy MeasurePolicy::from_json(const std::string& text) {
+  const auto json = nlohmann::json::parse(text);
+  MeasurePolicy policy;
+  for (const auto& [name, field] : fields()) policy.*field = json.at(name).get<int>();
+  return policy;
+}
+
 std::string MeasurePolicy::hash() const { return sha256_hex(canonical_json()); }
 
 }  // namespace pagetune

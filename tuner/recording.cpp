@@ -17,12 +17,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-MeasurePolicy policy_from(const Json& json) {
-  MeasurePolicy policy;
-  for (const auto& [name, field] : MeasurePolicy::fields()) policy.*field = json.at(name).get<int>();
-  return policy;
-}
-
 std::vector<double> positive(const Json& json) {
   auto values = json.get<std::vector<double>>();
   for (const double x : values)
@@ -34,7 +28,7 @@ RecordedRace race_from(const Json& json) {
   RecordedRace race;
   race.device = json.at("device");
   race.problem = json.at("problem");
-  race.policy = policy_from(json.at("policy"));
+  race.policy = MeasurePolicy::from_json(json.at("policy").dump());
   for (const Json& entry : json.at("entrants")) {
     Entrant entrant;
     entrant.config = KernelConfig(entry.at("config").get<std::map<std::string, int>>());

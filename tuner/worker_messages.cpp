@@ -10,8 +10,6 @@ namespace pagetune {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Target, backend, arch, cpu_features, compute_capability, processors, shared_per_block, shared_per_processor, registers_per_processor,
                                    threads_per_processor, vector_bits)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MeasurePolicy, launches_per_sample, most_launches, rotation_l2, warmup_ms, first_samples, drop_permille, min_rounds, max_rounds,
-                                   final_rounds, tie_permille, gain_permille, overlap)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LaunchFacts, params_size, params_version, variant, threads, shared_bytes, tile_tokens, rows_per_cta, head_tiles, merge_threads, kv_heads,
                                    q_heads, even_share, cluster, box_tokens, page_size, head_dim_k, head_dim_v, flat_map, dtype, registers, local_bytes, static_shared_bytes)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Bucket, batch_log2, len_log2)
@@ -28,11 +26,11 @@ double real_from_text(const std::string& text) {
 }
 
 Json task_to_json(const WorkerTask& task) {
-  return {{"device", task.device_id}, {"target", task.target}, {"store", task.store_dir}, {"spec", canonical_json(task.spec)}, {"policy", task.policy}};
+  return {{"device", task.device_id}, {"target", task.target}, {"store", task.store_dir}, {"spec", canonical_json(task.spec)}, {"policy", task.policy.canonical_json()}};
 }
 
 WorkerTask task_from_json(const Json& json) {
-  return {json.at("device"), json.at("target").get<Target>(), json.at("store"), spec_from_json(json.at("spec")), json.at("policy").get<MeasurePolicy>()};
+  return {json.at("device"), json.at("target").get<Target>(), json.at("store"), spec_from_json(json.at("spec")), MeasurePolicy::from_json(json.at("policy"))};
 }
 
 Json facts_to_json(const LaunchFacts& facts) { return facts; }

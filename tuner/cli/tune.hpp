@@ -11,9 +11,10 @@ namespace pagetune::cli {
 double budget_seconds(const std::string& text);
 Search search_option(const std::string& name);
 
-// How a session of the program runs. `workers`: only `pagetune` itself has the verb for it.
+// How a session of the program runs. Workers: only `pagetune` itself has the verb for them.
 struct TuneWays {
   bool workers = false;        // candidates run in worker processes
+  bool workers_on_cpu = false; // on the CPU they do
   bool beside_others = false;  // several devices at a time: lines of progress begin with the device's id
   Search search = Search::racing;
   std::function<void(const RecordedRace&)> record;  // may be empty

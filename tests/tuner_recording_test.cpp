@@ -112,27 +112,32 @@ TEST(Recording, AReplayTakesRecordedTimesAndTheirCost) {
 
 // What the tuner's decisions are worth, on noise that was recorded with every candidate measured to the end (`pagetune tune --search exhaustive --record`).
 // Faults: tables that differ between two sessions; winners that are slower than they need be; a kernel that beats its own copy. The limits are looser than
-// those of a quiet GPU: the recordings are of a CPU that other programs shared.
+// those of a quiet GPU: the recordings are of two cores of a CPU, alone and with other programs.
 TEST(Gates, HoldOnRecordedNoise) {
-  std::ifstream file(PAGETUNE_RECORDINGS "/cpu.jsonl");
-  ASSERT_TRUE(file) << PAGETUNE_RECORDINGS "/cpu.jsonl";
-  std::stringstream text;
-  text << file.rdbuf();
-  const std::vector<RecordedRace> races = recorded_races(text.str());
-  ASSERT_GE(races.size(), 4u);
-  for (const Search search : {Search::racing, Search::model}) {
-    double flips = 0, regret = 0, false_wins = 0;
-    for (const RecordedRace& race : races) {
-      const Gates gates = gates_of(race, search, 1e9, 100, 1);
-      flips += gates.flips / static_cast<double>(races.size());
-      regret += gates.regret / static_cast<double>(races.size());
-      false_wins = std::max(false_wins, gates.false_wins);
-      RecordProperty(std::string(name_of(search)) + ", " + race.problem,
-                     "flips " + std::to_string(gates.flips) + ", regret " + std::to_string(gates.regret) + ", false wins " + std::to_string(gates.false_wins) + ", timed " + std::to_string(gates.timed));
+  struct Limits {
+    const char* file;
+    double flips, regret;
+  };
+  for (const Limits& limits : {Limits{"cpu.jsonl", 0.15, 0.025}, Limits{"cpu_shared.jsonl", 0.20, 0.03}}) {
+    const std::string path = std::string(PAGETUNE_RECORDINGS "/") + limits.file;
+    std::ifstream file(path);
+    ASSERT_TRUE(file) << path;
+    std::stringstream text;
+    text << file.rdbuf();
+    const std::vector<RecordedRace> races = recorded_races(text.str());
+    ASSERT_GE(races.size(), 4u);
+    for (const Search search : {Search::racing, Search::model}) {
+      double flips = 0, regret = 0, false_wins = 0;
+      for (const RecordedRace& race : races) {
+        const Gates gates = gates_of(race, search, 1e9, 100, 1);
+        flips += gates.flips / static_cast<double>(races.size());
+        regret += gates.regret / static_cast<double>(races.size());
+        false_wins = std::max(false_wins, gates.false_wins);
+      }
+      EXPECT_LE(flips, limits.flips) << limits.file << ", " << name_of(search);
+      EXPECT_LE(regret, limits.regret) << limits.file << ", " << name_of(search);
+      EXPECT_LE(false_wins, 0.01) << limits.file << ", " << name_of(search);
     }
-    EXPECT_LE(flips, 0.20) << name_of(search);
-    EXPECT_LE(regret, 0.03) << name_of(search);
-    EXPECT_LE(false_wins, 0.01) << name_of(search);
   }
 }
 

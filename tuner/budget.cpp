@@ -1,5 +1,6 @@
 #include "tuner/budget.hpp"
 
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -26,6 +27,8 @@ double sample_weight(double kv_bytes, int launches, double bytes_per_us) {
   constexpr double kUnknownBytesPerUs = 1e4;  // 10 GB/s: two cores of a server
   return kFixedUs + launches * kv_bytes / (bytes_per_us > 0 ? bytes_per_us : kUnknownBytesPerUs);
 }
+
+double steady_seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 double parse_duration(const std::string& text) {
   auto refuse = [&] {

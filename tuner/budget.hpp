@@ -27,6 +27,9 @@ class Budget {
 // Weight of a work: fixed cost of a sample plus its launches at the rate at which memory can be read (0: unknown, then 10 GB/s).
 double sample_weight(double kv_bytes, int launches, double bytes_per_us);
 
+// Of a clock that never goes back.
+double steady_seconds();
+
 // "90", "90s", "3m", "1h30m", "0.5h" in seconds. Error invalid_argument with the text and the forms allowed.
 double parse_duration(const std::string& text);
 // "2m 05s", "12.3 s"

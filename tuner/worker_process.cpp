@@ -14,6 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tuner/budget.hpp"
+
 extern char** environ;
 
 namespace pagetune {
@@ -25,8 +27,6 @@ using Json = nlohmann::json;
 constexpr size_t kMostBytes = 4 << 20;
 // A process that has closed its socket ends at once; one that was killed ends when the driver lets it.
 constexpr double kEndingS = 1, kKilledS = 10;
-
-double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 // Signals by which a process ends for what it did itself. All others come from somebody else: a user, the kernel out of memory.
 bool is_own_fault(int signal) {
@@ -81,7 +81,7 @@ WorkerProcess::~WorkerProcess() {
 }
 
 Json WorkerProcess::ask(const char* what, Json request, double timeout_s) {
-  const double end_s = now_s() + timeout_s;
+  const double end_s = steady_seconds() + timeout_s;
   request["do"] = what;
   request["id"] = ++requests_;
   send(request.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n", end_s, timeout_s);
@@ -123,7 +123,7 @@ std::string WorkerProcess::receive(double end_s, double timeout_s) {
 
 void WorkerProcess::wait_ready(short events, double end_s, double timeout_s) {
   for (;;) {
-    const double left_s = end_s - now_s();
+    const double left_s = end_s - steady_seconds();
     if (left_s <= 0) lose(fmt::format("did not answer within {:.3g} s", timeout_s));
     pollfd ready{socket_, events, 0};
     if (poll(&ready, 1, static_cast<int>(std::min(left_s, 1e6) * 1e3) + 1) > 0) return;
@@ -143,7 +143,7 @@ void WorkerProcess::lose_ended() {
 }
 
 int WorkerProcess::reap(double seconds) {
-  const double end_s = now_s() + seconds;
+  const double end_s = steady_seconds() + seconds;
   while (pid_ > 0) {
     int status = 0;
     const pid_t ended = waitpid(pid_, &status, WNOHANG);
@@ -151,7 +151,7 @@ int WorkerProcess::reap(double seconds) {
       pid_ = -1;
       return ended < 0 ? -1 : status;
     }
-    if (now_s() >= end_s) return -1;
+    if (steady_seconds() >= end_s) return -1;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   return -1;

@@ -9,6 +9,7 @@
 #include "codegen/support.hpp"
 #include "pagetune/error.hpp"
 #include "tuner/ab.hpp"
+#include "tuner/budget.hpp"
 #include "tuner/cli/exit_code.hpp"
 #include "tuner/cli/progress.hpp"
 #include "tuner/cli/tune.hpp"
@@ -28,8 +29,6 @@ struct AbArguments {
   std::string budget = "20s";
   bool json = false;
 };
-
-double steady_seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 // One side as it was asked for: "default", "winner", or a config.
 struct Asked {

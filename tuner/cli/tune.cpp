@@ -39,8 +39,6 @@ struct TuneArguments {
   bool workers = false, in_process = false;
 };
 
-double steady_seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
 std::string session_id() {
   char host[256] = "";
   gethostname(host, sizeof host - 1);

@@ -91,6 +91,22 @@ const Fastest& fastest() {
 }
 Faults fault(const std::string& what) { return {{shape_of(fastest().config).canonical_json(), what}}; }
 
+// One config of every shape.
+std::vector<KernelConfig> shapes() {
+  const Workshop calm("shapes");
+  std::map<KernelConfig, KernelConfig> found;
+  for (const KernelConfig& config : ConfigSpace::builtin().candidates(AttentionSpec{}, calm.context.target, calm.works[0].bucket).configs)
+    found.emplace(shape_of(config), config);
+  std::vector<KernelConfig> configs;
+  for (const auto& [shape, config] : found) configs.push_back(config);
+  return configs;
+}
+Faults fault_everywhere(const std::string& what) {
+  Faults faults;
+  for (const KernelConfig& config : shapes()) faults.emplace(shape_of(config).canonical_json(), what);
+  return faults;
+}
+
 // Another shape won, and it is as good as any other.
 void expect_next_best(const Workshop& shop, const SessionReport& report) {
   EXPECT_EQ(report.count(Outcome::tuned), 1);
@@ -217,22 +233,19 @@ TEST(Workers, ThatCannotStartEndTheSessionWithOneError) {
   Workshop absent("absent device");
   absent.device_id = "absent";
   EXPECT_EQ(said(absent).first, ErrorCode::no_device);
+  // Everywhere: a compiler that was started before the break would go on with the other shapes, and a session with what it compiles.
   for (const char* step : {"compile break", "verify break", "sample break"}) {
-    Workshop later(step, fault(step));
+    Workshop later(step, fault_everywhere(step));
     EXPECT_NE(said(later).second.find("ended with exit code 7"), std::string::npos) << step;
   }
 }
 
 // Fault: compiles wait for each other, or share a process so that a crash blames those beside it.
 TEST(Workers, CompileSideBySide) {
-  Faults slow;
-  std::vector<KernelConfig> configs;
-  const Workshop calm("side by side");
-  for (const KernelConfig& config : ConfigSpace::builtin().candidates(AttentionSpec{}, calm.context.target, calm.works[0].bucket).configs)
-    if (slow.emplace(shape_of(config).canonical_json(), "compile slow").second) configs.push_back(config);
+  std::vector<KernelConfig> configs = shapes();
   ASSERT_GE(configs.size(), 8U);
   configs.resize(8);
-  Workshop shop("side by side", slow);
+  Workshop shop("side by side", fault_everywhere("compile slow"));
   const auto bench = make_remote_workbench(shop.workers(), AttentionSpec{}, MeasurePolicy{});
   const double begin = now_s();
   {

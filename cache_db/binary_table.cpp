@@ -24,9 +24,6 @@ Schema kernels_schema() {
   return schema;
 }
 
-int64_t seconds_now() { return static_cast<int64_t>(std::time(nullptr)); }
-int64_t today() { return seconds_now() / 86'400; }
-
 void evict(SQLite::Database& db, const std::string& newest, int64_t limit) {
   int64_t bytes = db.execAndGet("SELECT coalesce(sum(size), 0) FROM blob").getInt64();
   while (bytes > limit) {
@@ -81,10 +78,10 @@ std::optional<Binary> BinaryTable::find(const std::string& key) {
     remove_damaged(key);
     return std::nullopt;
   }
-  if (found.last_used_day < today()) {
+  if (found.last_used_day < days_since_1970()) {
     db_.write([&](SQLite::Database& db) {
       SQLite::Statement update(db, "UPDATE blob SET last_used_day=? WHERE binary_key=?");
-      update.bind(1, today());
+      update.bind(1, days_since_1970());
       update.bind(2, key);
       update.exec();
     });
@@ -117,8 +114,8 @@ void BinaryTable::put(const Binary& binary) {
     insert.bind(3, binary.kind);
     insert.bind(4, static_cast<int64_t>(binary.data.size()));
     insert.bind(5, binary.sha256);
-    insert.bind(6, seconds_now());
-    insert.bind(7, today());
+    insert.bind(6, static_cast<int64_t>(std::time(nullptr)));
+    insert.bind(7, days_since_1970());
     insert.bindNoCopy(8, binary.data.data(), static_cast<int>(binary.data.size()));
     insert.exec();
     evict(db, binary.key, limit_);

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <ctime>
 #include <mutex>
 
 #include "cache_db/directory.hpp"
@@ -50,6 +51,8 @@ void abandon(std::unique_ptr<SQLite::Database> connection) {
 }
 
 }  // namespace
+
+int64_t days_since_1970() { return static_cast<int64_t>(std::time(nullptr)) / 86'400; }
 
 bool wal_is_safe(int version) {
   constexpr int kFixed = 3'051'003;
@@ -113,7 +116,7 @@ bool Database::run(const std::function<void(SQLite::Database&)>& work, Access ac
         continue;
       } else {
         problems_.say(fmt::format("{} could not be {}: {}; {}", path_, access == Access::read ? "read" : "written", error.what(),
-                                  access == Access::read ? "its rows count as absent" : "new results are kept in memory only"));
+                                  access == Access::read ? "its rows count as absent" : schema_.if_lost));
         return false;
       }
     }
@@ -163,7 +166,7 @@ void Database::open_file() {
   if (!accepted) {
     connection_.reset();
   } else if (mode_ == Mode::read_only) {
-    problems_.say(fmt::format("{} can only be read; new results are kept in memory only", path_));
+    problems_.say(fmt::format("{} can only be read; {}", path_, schema_.if_lost));
   }
 }
 
@@ -251,7 +254,7 @@ void Database::set_aside() {
 void Database::give_up(const std::string& why) {
   connection_.reset();
   mode_ = Mode::unusable;
-  problems_.say(fmt::format("{} is not used: {}; results are kept in memory only", path_, why));
+  problems_.say(fmt::format("{} is not used: {}; {}", path_, why, schema_.if_lost));
 }
 
 }  // namespace pagetune

@@ -4,6 +4,7 @@
 #include <SQLiteCpp/SQLiteCpp.h>
 #include <sys/types.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -21,7 +22,11 @@ struct Schema {
   std::string sql;                                           // creates all tables of an empty file
   std::vector<std::pair<std::string, std::string>> columns;  // table -> columns that it must have, comma-separated
   bool check_on_open = false;                                // PRAGMA quick_check: its cost grows with the file
+  std::string if_lost = "new results are kept in memory only";  // said where the file cannot be written
 };
+
+// The age of rows is counted in days, by UTC.
+int64_t days_since_1970();
 
 // "PTUN": header field application_id, so that `file` and other programs can tell whose database this is.
 constexpr int kApplicationId = 0x5054554e;

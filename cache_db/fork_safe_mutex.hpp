@@ -6,7 +6,7 @@
 namespace pagetune {
 
 // Mutexes nest in this order only, and two of one level never nest: fork() takes them all in this order.
-enum class LockLevel { registry, single_flight, overlay, database, problems };
+enum class LockLevel { untuned, registry, single_flight, overlay, database, problems };
 
 class ForkSafeMutex {
  public:

@@ -12,6 +12,7 @@
 #include "cache_db/key_lock.hpp"
 #include "cache_db/memory_binaries.hpp"
 #include "cache_db/single_flight.hpp"
+#include "cache_db/untuned_table.hpp"
 #include "cache_db/winner_table.hpp"
 #include "pagetune/error.hpp"
 
@@ -24,7 +25,7 @@ constexpr std::chrono::seconds kWaitLimit{30};
 class DiskStore final : public Store {
  public:
   explicit DiskStore(const std::string& wanted)
-      : dir_(open_directory(wanted, problems_)), winners_(dir_, problems_), binaries_(dir_, problems_), flights_(kWaitLimit) {
+      : dir_(open_directory(wanted, problems_)), winners_(dir_, problems_), untuned_(dir_, problems_), binaries_(dir_, problems_), flights_(kWaitLimit) {
     bool winners = winners_.usable(), binaries = binaries_.usable();  // opens both, so that problems are known at once
     shown_dir_ = winners || binaries ? dir_ : kMemory;
   }
@@ -43,6 +44,8 @@ class DiskStore final : public Store {
   std::vector<std::pair<KernelConfig, std::string>> blocked(const std::string& env_key, const std::string& spec_key) const override {
     return winners_.blocked(env_key, spec_key);
   }
+  void add_untuned(const std::vector<Untuned>& calls) override { untuned_.add(calls); }
+  std::vector<Untuned> untuned() const override { return untuned_.all(); }
   std::optional<Merged> merge(const std::vector<MergeSource>& sources, const MergeRule& rule) override { return winners_.merge(sources, rule); }
 
   std::optional<Binary> find_binary(const std::string& key) override {
@@ -98,6 +101,7 @@ class DiskStore final : public Store {
   const std::string dir_;
   std::string shown_dir_;
   mutable WinnerTable winners_;
+  mutable UntunedTable untuned_;  // opened by the first call that is counted
   mutable BinaryTable binaries_;
   MemoryBinaries memory_;
   SingleFlight flights_;

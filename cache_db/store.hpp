@@ -1,4 +1,4 @@
-// Store: winners and binaries in two SQLite files of one directory. winners.db is small and precious, kernels.db large and re-creatable.
+// Store: winners and binaries in SQLite files of one directory. winners.db is small and precious, kernels.db large and re-creatable, untuned.db a hint.
 // Nothing here throws for the state of the disk: what cannot be stored is kept in memory and said once (see problems()).
 #pragma once
 #include <cstdint>
@@ -61,6 +61,11 @@ class Store {
   virtual void block(const std::string& env_key, const std::string& spec_key, const KernelConfig&, const std::string& reason) = 0;
   virtual std::vector<std::pair<KernelConfig, std::string>> blocked(const std::string& env_key, const std::string& spec_key) const = 0;
   struct Block { std::string env_key, spec_key; KernelConfig config; std::string reason; };
+
+  // Calls in buckets that no winner answers for: hits are added to those of before. What the file does not take is lost, and what nobody calls for 90 days.
+  struct Untuned { Environment environment; AttentionSpec spec; Bucket bucket; uint64_t hits = 0; };
+  virtual void add_untuned(const std::vector<Untuned>&) = 0;
+  virtual std::vector<Untuned> untuned() const = 0;     // sorted by (environment, spec, bucket); some may have a winner since
 
   // Takes in what other stores hold, all of it or nothing, in one transaction. Nothing if the file could not be written: problems() says why.
   virtual std::optional<Merged> merge(const std::vector<MergeSource>&, const MergeRule&) = 0;

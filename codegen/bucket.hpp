@@ -20,6 +20,8 @@ struct Bucket {
   int index() const { return batch_log2 * kLenCells + (len_log2 - kMinLenLog2); }
   std::string text() const { return std::to_string(batch()) + "x" + std::to_string(len()); }
 
+  static constexpr Bucket at(int index) { return {index / kLenCells, index % kLenCells + kMinLenLog2}; }
+
   bool operator==(const Bucket&) const = default;
   auto operator<=>(const Bucket&) const = default;
 };

@@ -12,12 +12,6 @@
 #include "codegen/support.hpp"
 
 namespace pagetune {
-namespace {
-
-Bucket bucket_at(int index) { return {index / Bucket::kLenCells, index % Bucket::kLenCells + Bucket::kMinLenLog2}; }
-
-}  // namespace
-
 uint16_t DispatchTable::index_of(const KernelConfig& config) {
   const auto found = std::find(configs_.begin(), configs_.end(), config);
   if (found != configs_.end()) return static_cast<uint16_t>(found - configs_.begin());
@@ -43,7 +37,7 @@ DispatchTable::DispatchTable(const AttentionSpec& spec, const Target& target, co
   DefaultConfigs defaults(spec, target);
   std::string text = canonical_json(spec);
   for (int i = 0; i < Bucket::kCells; ++i) {
-    const Bucket bucket = bucket_at(i);
+    const Bucket bucket = Bucket::at(i);
     int nearest = -1, distance = 2 * kReach + 1;
     for (size_t w = 0; w < buckets_.size(); ++w) {
       const int batch = std::abs(buckets_[w].batch_log2 - bucket.batch_log2), len = std::abs(buckets_[w].len_log2 - bucket.len_log2);

@@ -31,6 +31,8 @@ class DispatchTable {
   std::string explain(const CallShape&) const;
   // The bucket whose winner is the nearest admitted one; nothing if none is in reach. It answers unless it needs_alike_lengths().
   std::optional<Bucket> nearest_winner(Bucket) const;
+  // Would a winner of this bucket change what answers there?
+  bool wants_winner(Bucket bucket) const noexcept { return !batch_invariant_ && cells_[static_cast<size_t>(bucket.index())][1].source != Source::tuned; }
   // Does a winner with this config answer only for sequences of one length?
   static bool needs_alike_lengths(const KernelConfig& config, const Target& target) { return target.backend == Backend::cuda && !config.even_share(); }
 

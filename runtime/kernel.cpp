@@ -17,6 +17,7 @@
 #include "runtime/dispatch.hpp"
 #include "runtime/launch.hpp"
 #include "runtime/parallel.hpp"
+#include "runtime/untuned.hpp"
 
 namespace pagetune {
 namespace {
@@ -40,7 +41,7 @@ class KernelImpl final : public Kernel {
  public:
   KernelImpl(const AttentionSpec& spec, std::shared_ptr<Device> device, std::shared_ptr<Store> store)
       : spec_(spec), device_(std::move(device)), store_(std::move(store)),
-        table_(spec, device_->target(), store_->winners(device_->environment().key(), spec_key(spec))), slots_(table_.configs().size()) {
+        table_(spec, device_->target(), store_->winners(device_->environment().key(), spec_key(spec))), slots_(table_.configs().size()), untuned_(UntunedCalls::make(store_, device_->environment(), spec)) {
     for (size_t i = 0; i < slots_.size(); ++i) slots_[i].plan = LaunchPlan(table_.configs()[i], device_->target());
   }
 
@@ -105,6 +106,10 @@ class KernelImpl final : public Kernel {
     }
     if (spec_.checked && params.batch > 0) require_this_device(params);
     counters.selected[static_cast<size_t>(selection.source)].fetch_add(1, std::memory_order_relaxed);
+    if (selection.source != Source::tuned) {
+      const Bucket bucket = bucket_of(params.batch, params.max_len, params.total_len);
+      if (table_.wants_winner(bucket)) untuned_->count(bucket);
+    }
     loaded->launch(complete(spec_, slot.plan, params), stream);
   }
 
@@ -164,6 +169,7 @@ class KernelImpl final : public Kernel {
   std::shared_ptr<Store> store_;
   DispatchTable table_;
   std::vector<Slot> slots_;
+  std::shared_ptr<UntunedCalls> untuned_;
   std::mutex mutex_, prepare_mutex_;
   std::map<std::string, std::shared_ptr<const Module>> modules_;
   std::atomic<int> planned_batch_{0}, planned_len_{0};

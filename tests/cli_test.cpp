@@ -14,6 +14,9 @@ TEST_F(Cli, UsageErrorsExitWith2) {
       {},
       {"tuna"},
       {"tune"},
+      {"plan"},
+      {"tune", tiny(), "--from-untuned"},
+      {"plan", "--from-untuned", "--page-size", "64"},
       {"tune", tiny(), "--no-such-option"},
       {"tune", tiny(), "--device", "cpu", "--budget", "3 parsecs"},
       {"tune", tiny(), "--device", "gpu"},
@@ -303,6 +306,28 @@ TEST_F(Cli, TuneWorksInWorkersAndWithout) {
     Result warm = run({"prewarm", tiny(), "--device", "cpu", "--batch", "1", "--len", "64,256", "--json"});
     EXPECT_EQ(Json::parse(warm.out)["devices"][0]["compiled"], 0);
   }
+}
+
+// Fault: what a program called with no winner to answer is not counted, is not what the next session tunes, or is tuned again and again.
+TEST_F(Cli, WhatProgramsCalledWithoutAWinnerIsTuned) {
+  EXPECT_NE(run({"tune", "--from-untuned", "--device", "cpu"}).out.find("no call without a winner was counted"), std::string::npos);
+  const pid_t engine = fork();
+  if (engine == 0) {
+    setenv("PAGETUNE_CACHE_DIR", cache().c_str(), 1);
+    dup2(open("/dev/null", O_WRONLY), STDOUT_FILENO);
+    execl(PAGETUNE_EXAMPLE, PAGETUNE_EXAMPLE, "cpu", nullptr);
+    _exit(127);
+  }
+  ASSERT_EQ(finish(engine).code, 0);
+  const Json plan = Json::parse(run({"plan", "--from-untuned", "--device", "cpu", "--json"}).out)["devices"][0];
+  ASSERT_EQ(plan["works"].size(), 1u) << plan.dump(2);
+  EXPECT_EQ(plan["works"][0]["len"], 2048);
+  EXPECT_EQ(plan["works"][0]["hits"], 1);
+  const Json tuned = Json::parse(run({"tune", "--from-untuned", "--device", "cpu", "--budget", "8s", "--json"}).out)["devices"][0];
+  EXPECT_EQ(tuned["tuned"], 1) << tuned.dump(2);
+  EXPECT_EQ(tuned["works"][0]["hits"], 1);
+  EXPECT_EQ(Json::parse(run({"tune", "--from-untuned", "--device", "cpu", "--json"}).out)["devices"][0]["works"].size(), 0u);
+  EXPECT_EQ(Json::parse(run({"plan", "--from-untuned", "--device", "cpu", "--retune", "--json"}).out)["devices"][0]["works"].size(), 1u);
 }
 
 // Fault: --device all leaves the device that is here out.

@@ -202,6 +202,16 @@ TEST(Dispatch, BatchInvariantSpecsIgnoreWinners) {
   EXPECT_EQ(table.digest(), DispatchTable(spec, kTarget, {}).digest());
 }
 
+// Fault: what a tuner cannot change is counted for it, or what it could is not: a bucket that has its winner, though that does not answer where lengths differ.
+TEST(Dispatch, ABucketWantsAWinnerUntilItHasOne) {
+  const DispatchTable table(kSpec, kTarget, {winner({3, 12}, unusual_configs(1)[0])});
+  for_each_bucket([&](Bucket bucket) { EXPECT_EQ(table.wants_winner(bucket), (bucket != Bucket{3, 12})) << bucket.text(); });
+  AttentionSpec spec = kSpec;
+  spec.batch_invariant = true;
+  const DispatchTable invariant(spec, kTarget, {});
+  for_each_bucket([&](Bucket bucket) { EXPECT_FALSE(invariant.wants_winner(bucket)) << bucket.text(); });
+}
+
 // Fault: prepare() leaves out a bucket that a launch within its maxima falls into, and the launch compiles in a capture.
 TEST(Dispatch, ReachableCoversEveryLaunchWithinTheMaxima) {
   Random random(5);

@@ -1,8 +1,16 @@
 // get_kernel(), prepare(), launch() and the C ABI on the device under test.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <csignal>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -237,6 +245,62 @@ TEST_F(RuntimeKernel, AStoredWinnerIsRunAndCounted) {
   EXPECT_EQ(stats().selected_nearest - before.selected_nearest, 1u);
   EXPECT_EQ(verdict(*kernel, {400, 300, 1}), "");
   EXPECT_NE(kernel->digest(), get_kernel(spec, {.device = test_device_id(), .cache_dir = ":memory:"})->digest());
+}
+
+// Fault: calls that no winner answers for are lost, counted for the wrong bucket, or counted where a winner answers.
+TEST_F(RuntimeKernel, CallsWithoutAWinnerAreCountedInTheStore) {
+  const AttentionSpec spec = decode_spec(4, 2, 64, 16);
+  put(*Store::open(cache()), many_splits(device(), spec, {1, 8}, 3));
+  const auto store = Store::open(cache());
+  auto kernel = kernel_of(spec);
+  for (const std::vector<int>& lens : {std::vector<int>{256, 200}, {400, 390, 380}, {400, 300, 390}, {30}}) EXPECT_EQ(verdict(*kernel, lens), "");
+  kernel.reset();
+  std::map<std::string, uint64_t> hits;
+  for (const Store::Untuned& call : store->untuned()) {
+    EXPECT_EQ(call.spec, spec);
+    EXPECT_EQ(call.environment, device().environment());
+    hits[call.bucket.text()] = call.hits;
+  }
+  EXPECT_EQ(hits, (std::map<std::string, uint64_t>{{"4x512", 2}, {"1x32", 1}}));
+}
+
+// Fault: the thread that writes counts takes a signal from the program, which waits for it with all its threads' signals blocked.
+TEST_F(RuntimeKernel, TheThreadThatWritesCountsTakesNoSignals) {
+  const auto kernel = kernel_of(decode_spec(4, 2, 64, 16));
+  int found = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name, line;
+    std::getline(std::ifstream(task.path() / "comm"), name);
+    if (name != "pagetune-counts") continue;
+    ++found;
+    std::ifstream status(task.path() / "status");
+    while (std::getline(status, line) && !line.starts_with("SigBlk:")) {
+    }
+    const uint64_t blocked = std::stoull(line.substr(line.find_first_not_of("SigBlk: \t")), nullptr, 16);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD, SIGALRM}) EXPECT_TRUE((blocked >> (signal - 1)) & 1) << signal;
+  }
+  EXPECT_EQ(found, 1);
+}
+
+// Fault: a child of fork() waits at its end for a thread that only its parent has, or has none of its own for its kernels.
+TEST_F(RuntimeKernel, CountsSurviveAFork) {
+  if (device().target().backend == Backend::cuda) GTEST_SKIP() << "a process that has opened a GPU cannot be forked and use it";
+  const AttentionSpec spec = decode_spec(4, 2, 64, 16);
+  const auto parents = kernel_of(decode_spec(4, 2, 64, 32));
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    const auto kernel = kernel_of(spec);
+    const bool right = verdict(*kernel, {30}).empty();
+    std::exit(right ? 0 : 1);  // with its kernel alive: the end of the process writes the counts
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  const auto calls = Store::open(cache())->untuned();
+  ASSERT_EQ(calls.size(), 1u);
+  EXPECT_EQ(calls[0].spec, spec);
+  EXPECT_EQ(calls[0].hits, 1u);
 }
 
 // Fault: a spec without a kernel runs something else, or its error says only "unsupported".

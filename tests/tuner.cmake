@@ -17,6 +17,8 @@ if(PAGETUNE_CPU_BACKEND)
     target_compile_definitions(${program} PRIVATE PAGETUNE_PROGRAM="$<TARGET_FILE:pagetune_program>")
     add_dependencies(${program} pagetune_program pagetune_cpu)
   endforeach()
+  target_compile_definitions(cli_test PRIVATE PAGETUNE_EXAMPLE="$<TARGET_FILE:decode_cpp>")
+  add_dependencies(cli_test decode_cpp)
 
   # Debian's interpreter, as for the other scripts. Alone, since it starts daemons and waits for them.
   add_test(NAME fleet_slurm_test COMMAND /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/fleet_slurm_test.py ${PROJECT_SOURCE_DIR} $<TARGET_FILE:pagetune_program>)

@@ -79,6 +79,38 @@ TEST(WorkList, BucketsBeyondTheMemoryAreSkippedWithTheirSizes) {
   EXPECT_NE(list.skipped[0].reason.find("4.0 MiB"), std::string::npos) << list.skipped[0].reason;
 }
 
+Store::Untuned counted(Bucket bucket, uint64_t hits, const AttentionSpec& spec = {}, const char* driver = "13.0") {
+  Environment environment;
+  environment.driver = driver;
+  return {environment, spec, bucket, hits};
+}
+
+// Fault: a session whose budget ends spends it on what is hardly called, takes another device's calls, or goes from spec to spec and compiles twice.
+TEST(UntunedList, WhatReadsMostComesFirstAndSpecsStayTogether) {
+  AttentionSpec small;
+  small.kv_heads = 1, small.q_heads = 4;  // an eighth of the bytes
+  const std::vector<Store::Untuned> calls = {counted({0, 10}, 100), counted({0, 13}, 10), counted({3, 13}, 50), counted({0, 13}, 1000, small), counted({6, 13}, 1000, {}, "12.4")};
+  const WorkList list = untuned_list(calls, calls[0].environment.key(), h200(), 0);
+  ASSERT_EQ(texts(list), (std::vector<std::string>{"8x8192", "1x1024", "1x8192", "1x8192"}));
+  EXPECT_EQ(list.works[2].spec, AttentionSpec{});
+  EXPECT_EQ(list.works[3].spec, small);
+  EXPECT_EQ(list.works[0].hits, 50u);
+  EXPECT_TRUE(list.works[0].layers.empty() && list.refused.empty() && list.skipped.empty());
+}
+
+// Fault: what this build no longer supports, or what does not fit, ends the session or vanishes without a word.
+TEST(UntunedList, WhatCannotBeTunedKeepsItsReason) {
+  AttentionSpec unsupported;
+  unsupported.head_dim_k = unsupported.head_dim_v = 68;
+  const std::vector<Store::Untuned> calls = {counted({0, 10}, 1), counted({3, 10}, 1), counted({0, 10}, 1, unsupported)};
+  const WorkList list = untuned_list(calls, calls[0].environment.key(), h200(), 4 << 20);
+  EXPECT_EQ(texts(list), std::vector<std::string>{"1x1024"});
+  ASSERT_EQ(list.refused.size(), 1u);
+  EXPECT_EQ(list.refused[0].reason, supports(unsupported, h200()).reason);
+  ASSERT_EQ(list.skipped.size(), 1u);
+  EXPECT_EQ(list.skipped[0].what, "bucket 8x1024");
+}
+
 // Fault: gaps printed as part of a range.
 TEST(WorkList, RangesText) {
   EXPECT_EQ(ranges_text({0, 1, 2, 5, 7, 8}), "0-2, 5, 7-8");

@@ -1,13 +1,29 @@
 #include "tuner/worklist.hpp"
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "codegen/support.hpp"
 
 namespace pagetune {
+namespace {
+
+int64_t kv_bytes_of(const AttentionSpec& spec, Bucket bucket) { return kv_bytes(spec, static_cast<int64_t>(bucket.batch()) * bucket.len()); }
+
+void add(WorkList& list, const Work& work, int64_t kv_limit_bytes) {
+  const int64_t bytes = kv_bytes_of(work.spec, work.bucket);
+  if (kv_limit_bytes > 0 && bytes > kv_limit_bytes)
+    list.skipped.push_back({"bucket " + work.bucket.text(), fmt::format("its {:.1f} MiB of K and V exceed {:.1f} MiB, half of the free memory", static_cast<double>(bytes) / (1 << 20),
+                                                                        static_cast<double>(kv_limit_bytes) / (1 << 20))});
+  else
+    list.works.push_back(work);
+}
+
+}  // namespace
 
 Grid default_grid(Backend backend) {
   // Few enough to tune a model in minutes, far enough apart that the nearest bucket still fits what lies between. A CPU serves small batches.
@@ -62,14 +78,36 @@ WorkList work_list(const ModelAttention& model, const Target& target, const Grid
     std::set<Bucket> buckets;
     for (int batch : grid.batches)
       for (int len : lens) buckets.insert(bucket_of(batch, len, 0));
-    for (Bucket bucket : buckets) {
-      int64_t bytes = kv_bytes(specs[i], static_cast<int64_t>(bucket.batch()) * bucket.len());
-      if (kv_limit_bytes > 0 && bytes > kv_limit_bytes)
-        list.skipped.push_back({"bucket " + bucket.text(), fmt::format("its {:.1f} MiB of K and V exceed {:.1f} MiB, half of the free memory",
-                                                                       static_cast<double>(bytes) / (1 << 20), static_cast<double>(kv_limit_bytes) / (1 << 20))});
-      else
-        list.works.push_back({specs[i], bucket, layers[i]});
+    for (Bucket bucket : buckets) add(list, {specs[i], bucket, layers[i]}, kv_limit_bytes);
+  }
+  return list;
+}
+
+WorkList untuned_list(const std::vector<Store::Untuned>& calls, const std::string& env_key, const Target& target, int64_t kv_limit_bytes) {
+  struct Counted {
+    const AttentionSpec* spec;
+    double bytes = 0;  // that all its calls read
+    std::vector<std::pair<double, Work>> works;
+  };
+  std::map<std::string, Counted> specs;
+  for (const Store::Untuned& call : calls) {
+    if (call.environment.key() != env_key) continue;
+    Counted& counted = specs.try_emplace(canonical_json(call.spec), Counted{&call.spec}).first->second;
+    const double bytes = static_cast<double>(call.hits) * static_cast<double>(kv_bytes_of(call.spec, call.bucket));
+    counted.bytes += bytes;
+    counted.works.emplace_back(bytes, Work{call.spec, call.bucket, {}, call.hits});
+  }
+  std::vector<Counted> sorted;
+  for (auto& [json, counted] : specs) sorted.push_back(std::move(counted));
+  std::stable_sort(sorted.begin(), sorted.end(), [](const Counted& a, const Counted& b) { return a.bytes > b.bytes; });
+  WorkList list;
+  for (Counted& counted : sorted) {
+    if (const Support support = supports(*counted.spec, target); !support) {
+      list.refused.push_back({spec_text(*counted.spec), support.reason});
+      continue;
     }
+    std::stable_sort(counted.works.begin(), counted.works.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+    for (const auto& [bytes, work] : counted.works) add(list, work, kv_limit_bytes);
   }
   return list;
 }

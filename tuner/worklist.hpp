@@ -1,9 +1,10 @@
-// The work list of a model on a target: (spec, bucket) pairs, and in words what was left out. Pure.
+// The work list of a model, or of what kernels counted, on a target: (spec, bucket) pairs, and in words what was left out. Pure.
 #pragma once
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "cache_db/store.hpp"
 #include "codegen/bucket.hpp"
 #include "codegen/import/model_config.hpp"
 #include "codegen/target.hpp"
@@ -22,6 +23,7 @@ struct Work {
   AttentionSpec spec;
   Bucket bucket;
   std::vector<int> layers;  // of the model, for messages
+  uint64_t hits = 0;        // calls that were counted, if that is why it is here
 };
 
 struct LeftOut {
@@ -30,13 +32,16 @@ struct LeftOut {
 };
 
 struct WorkList {
-  std::vector<Work> works;       // by spec in the order of the model, then by bucket; no pair twice
-  std::vector<LeftOut> refused;  // layer groups that supports() refuses
+  std::vector<Work> works;       // those of one spec together; no pair twice. Of a model: in its order, then by bucket
+  std::vector<LeftOut> refused;  // layer groups, or specs, that supports() refuses
   std::vector<LeftOut> skipped;  // buckets that do not fit
 };
 
 // kv_limit_bytes: the most K and V that a bucket's problem may hold; 0: no limit.
 WorkList work_list(const ModelAttention&, const Target&, const Grid&, int64_t kv_limit_bytes);
+
+// What kernels counted on devices of one environment. Who had the most K and V to read comes first: the specs, and the buckets of one.
+WorkList untuned_list(const std::vector<Store::Untuned>&, const std::string& env_key, const Target&, int64_t kv_limit_bytes);
 
 // "0-3, 5": ascending indices as ranges.
 std::string ranges_text(const std::vector<int>& indices);

@@ -56,7 +56,7 @@ class Kernel {
 
   // Checks the call against the kernel and enqueues it on `stream` (a CUstream; ignored by the CPU backend, which returns when done).
   // Without prepare() the first launch of a config compiles it; inside a stream capture that is Error not_prepared and the capture
-  // stays usable.
+  // stays usable. Launches for which the store has no winner are counted there, for `pagetune tune --from-untuned`; a thread writes the counts.
   virtual void launch(const pt_decode_params&, void* stream) = 0;
   virtual void launch(const pt_decode_params&, Selection, void* stream) = 0;
 

@@ -67,7 +67,17 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
   app.add_option("--len", options.lens, "KV lengths in tokens, L,…")->delimiter(',')->check(CLI::Range(1, 4194304));
 }
 
+void add_work_options(CLI::App& app, ModelOptions& options) {
+  add_model_options(app, options);
+  const std::vector<CLI::Option*> others = app.get_options([](const CLI::Option* option) { return option->get_name() != "--help"; });
+  CLI::Option* model = app.get_option("model");
+  model->required(false);
+  CLI::Option* flag = app.add_flag("--from-untuned", options.from_untuned, "In place of a model: the buckets in which programs called kernels on this device and no winner answered, the ones that read most first");
+  for (CLI::Option* other : others) flag->excludes(other);
+}
+
 ModelAttention load_model(const ModelOptions& options) {
+  if (options.model.empty()) throw UsageError("there is nothing to tune: give a model, or --from-untuned");
   ImportOptions wanted;
   wanted.tp = options.tp;
   wanted.kv_dtype = options.kv_dtype;
@@ -94,6 +104,11 @@ ModelAttention load_model(const ModelOptions& options) {
       if (std::find(all.notes.begin(), all.notes.end(), note) == all.notes.end()) all.notes.push_back(std::move(note));
   }
   return all;
+}
+
+std::optional<ModelAttention> asked_model(const ModelOptions& options) {
+  if (options.from_untuned) return std::nullopt;
+  return load_model(options);
 }
 
 Grid grid(const ModelOptions& options, Backend backend) {

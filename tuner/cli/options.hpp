@@ -17,6 +17,7 @@ namespace pagetune::cli {
 
 struct ModelOptions {
   std::string model;  // a path, or the name of a model that comes with pagetune
+  bool from_untuned = false;  // in its place: what kernels counted
   int tp = 1;
   std::vector<int> page_sizes{16};
   std::string kv_dtype = "auto";
@@ -27,9 +28,13 @@ struct ModelOptions {
 };
 
 void add_model_options(CLI::App&, ModelOptions&);
+// The same, and --from-untuned in the place of all of them.
+void add_work_options(CLI::App&, ModelOptions&);
 
 // Imports the model for each page size: all of their groups, in that order. UsageError for a model that is not there or an unknown name among the options.
 ModelAttention load_model(const ModelOptions&);
+// The same, or nothing with --from-untuned.
+std::optional<ModelAttention> asked_model(const ModelOptions&);
 // --batch and --len where given, else the backend's defaults.
 Grid grid(const ModelOptions&, Backend);
 

@@ -76,7 +76,7 @@ void print_plan(const Plan& plan, const Workset& set, const Store& store) {
     for (const PlannedWork& planned : plan.works) {
       if (planned.work.spec != spec) continue;
       table.add({planned.work.bucket.text(), fmt::format("{}", planned.candidates.total), fmt::format("{}", planned.candidates.configs.size()),
-                 planned.stored ? "" : duration_text(planned.seconds), planned.stored ? "stored" : "to tune"});
+                 planned.stored ? "" : duration_text(planned.seconds), planned.stored ? "stored" : planned.work.hits > 0 ? fmt::format("to tune, {} calls", planned.work.hits) : "to tune"});
       for (const auto& [reason, count] : planned.candidates.rejected) count_reason(reasons, reason, count);
     }
     fmt::print("{}\n{}", spec_text(spec), table.text());
@@ -93,6 +93,7 @@ Json plan_json(const Plan& plan, const Workset& set, const Store& store) {
     works.push_back({{"spec", Json::parse(canonical_json(planned.work.spec))},
                      {"batch", planned.work.bucket.batch()},
                      {"len", planned.work.bucket.len()},
+                     {"hits", planned.work.hits},
                      {"stored", planned.stored},
                      {"configs", planned.candidates.total},
                      {"candidates", planned.candidates.configs.size()},
@@ -105,13 +106,13 @@ Json plan_json(const Plan& plan, const Workset& set, const Store& store) {
 int run_plan(const PlanArguments& arguments) {
   std::optional<Shard> shard = chosen_shard(arguments.shard);
   std::vector<std::string> ids = device_ids(arguments.device);
-  ModelAttention model = load_model(arguments.model);
+  const std::optional<ModelAttention> model = asked_model(arguments.model);
   auto store = Store::open();
   Json plans = Json::array();
   for (const std::string& id : ids) {
-    Workset set = make_workset(model, arguments.model, id);
+    Workset set = model ? make_workset(*model, arguments.model, id) : make_untuned_workset(*store, id, arguments.retune);
     print_left_out(set.list);
-    require_some(set.list, set.device->target());
+    if (!set.list.refused.empty() || !set.list.skipped.empty() || model) require_some(set.list, set.device->target());
     if (shard) keep_shard(set.list, *shard);
     Plan plan = make_plan(set, *store, arguments.retune);
     if (arguments.json)
@@ -129,7 +130,7 @@ int run_plan(const PlanArguments& arguments) {
 void add_plan(CLI::App& app, Run& run) {
   auto arguments = std::make_shared<PlanArguments>();
   CLI::App* verb = app.add_subcommand("plan", "Show what tune would do: buckets, candidates, time. Runs nothing");
-  add_model_options(*verb, arguments->model);
+  add_work_options(*verb, arguments->model);
   add_device_option(*verb, arguments->device);
   add_shard_option(*verb, arguments->shard);
   verb->add_flag("--retune", arguments->retune, "As with tune: also what is stored already");

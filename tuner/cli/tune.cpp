@@ -59,7 +59,7 @@ void print_winners(const SessionReport& report, const WorkList& list) {
       layers = ranges_text(work.work.layers);
       if (work.winner) winners.push_back(*work.winner);
     }
-    if (!winners.empty()) fmt::print("{} (layers {})\n{}\n", spec_text(spec), layers, winners_table(spec, winners));
+    if (!winners.empty()) fmt::print("{}{}\n{}\n", spec_text(spec), layers.empty() ? "" : " (layers " + layers + ")", winners_table(spec, winners));
   }
 }
 
@@ -76,6 +76,7 @@ Json report_json(const SessionReport& report, const Workset& set, const Store& s
   Json works = Json::array();
   for (const WorkResult& work : report.works) {
     Json entry{{"outcome", name_of(work.outcome)}, {"batch", work.work.bucket.batch()}, {"len", work.work.bucket.len()}, {"layers", work.work.layers}};
+    if (work.work.hits > 0) entry["hits"] = work.work.hits;
     if (work.winner) entry["winner"] = winner_json(work.work.spec, *work.winner);
     if (!work.message.empty()) entry["message"] = work.message;
     if (work.outcome != Outcome::stored_before) {
@@ -106,9 +107,10 @@ Json report_json(const SessionReport& report, const Workset& set, const Store& s
           {"works", works}};
 }
 
-void print_report(const SessionReport& report, const Workset& set, const Store& store) {
+void print_report(const SessionReport& report, const Workset& set, const Store& store, bool from_untuned) {
   if (report.works.empty()) {
-    fmt::print("nothing to do on {}: no bucket of this model falls into this shard\n", set.device->environment().device);
+    fmt::print("nothing to do on {}: {}\n", set.device->environment().device,
+               from_untuned ? fmt::format("no call without a winner was counted in {}, or none for this shard", store.dir()) : "no bucket of this model falls into this shard");
     return;
   }
   int tuned = report.count(Outcome::tuned), before = report.count(Outcome::stored_before);
@@ -197,15 +199,16 @@ int run_tune(const TuneArguments& arguments) {
   std::optional<Shard> shard = chosen_shard(arguments.shard);
   std::vector<DeviceSession> sessions;
   for (std::string& id : device_ids(arguments.device)) sessions.push_back({.id = std::move(id)});
-  ModelAttention model = load_model(arguments.model);
+  const std::optional<ModelAttention> model = asked_model(arguments.model);
+  std::shared_ptr<Store> store = Store::open();
   for (DeviceSession& session : sessions) {
-    session.set = make_workset(model, arguments.model, session.id);
-    if (!arguments.json) print_left_out(session.set.list);
-    session.unsuited = session.set.list.works.empty();
+    session.set = model ? make_workset(*model, arguments.model, session.id) : make_untuned_workset(*store, session.id, arguments.retune);
+    const WorkList& list = session.set.list;
+    if (!arguments.json) print_left_out(list);
+    session.unsuited = list.works.empty() && (model || !list.refused.empty() || !list.skipped.empty());
     if (shard) keep_shard(session.set.list, *shard);
   }
   deal_works(sessions);
-  std::shared_ptr<Store> store = Store::open();
   catch_interrupt();
   run_sessions(sessions, *store, budget_s, arguments, {.workers = arguments.workers, .workers_on_cpu = !arguments.in_process, .beside_others = sessions.size() > 1, .search = search, .record = record});
 
@@ -221,7 +224,7 @@ int run_tune(const TuneArguments& arguments) {
     if (arguments.json)
       reports.push_back(report_json(session.report, session.set, *store));
     else
-      print_report(session.report, session.set, *store);
+      print_report(session.report, session.set, *store, arguments.model.from_untuned);
     codes.push_back(exit_code(session.report, session.set.list));
   }
   print_problems(*store);
@@ -278,7 +281,7 @@ SessionReport tune_workset(const Workset& set, Store& store, double budget_s, bo
 void add_tune(CLI::App& app, Run& run) {
   auto arguments = std::make_shared<TuneArguments>();
   CLI::App* verb = app.add_subcommand("tune", "Find the fastest kernels of a model on this machine and store them");
-  add_model_options(*verb, arguments->model);
+  add_work_options(*verb, arguments->model);
   add_device_option(*verb, arguments->device);
   verb->add_option("--budget", arguments->budget, "Time for the whole session of each device: 90s, 3m, 1h")->capture_default_str();
   verb->add_option("--search", arguments->search, "Who is timed: racing (all, or coarse to fine), model (who a model of the times so far expects the most of), exhaustive (all to the end: a reference)")->capture_default_str();

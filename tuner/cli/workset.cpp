@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "pagetune/error.hpp"
+#include "tuner/session.hpp"
 
 namespace pagetune::cli {
 
@@ -15,6 +16,17 @@ Workset make_workset(const ModelAttention& model, const ModelOptions& options, c
   const Target& target = made.device->target();
   made.policy = MeasurePolicy::for_backend(target.backend);
   made.list = work_list(model, target, grid(options, target.backend), static_cast<int64_t>(made.device->free_bytes() / 2));
+  return made;
+}
+
+Workset make_untuned_workset(const Store& store, const std::string& device_id, bool again) {
+  Workset made;
+  made.device = open_device(device_id);
+  const Target& target = made.device->target();
+  const std::string env_key = made.device->environment().key();
+  made.policy = MeasurePolicy::for_backend(target.backend);
+  made.list = untuned_list(store.untuned(), env_key, target, static_cast<int64_t>(made.device->free_bytes() / 2));
+  if (!again) std::erase_if(made.list.works, [&](const Work& work) { return current_winner(store, env_key, work, target, made.policy).has_value(); });
   return made;
 }
 
@@ -39,7 +51,7 @@ void require_some(const WorkList& list, const Target& target) {
   std::string reasons;
   for (const auto* left_out : {&list.refused, &list.skipped})
     for (const LeftOut& one : *left_out) reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", one.what, one.reason);
-  throw Error(ErrorCode::unsupported, fmt::format("nothing of this model can be done on {} {}: {}", name_of(target.backend), target.arch, reasons));
+  throw Error(ErrorCode::unsupported, fmt::format("nothing can be done on {} {}: {}", name_of(target.backend), target.arch, reasons));
 }
 
 }  // namespace pagetune::cli

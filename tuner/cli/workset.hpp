@@ -21,13 +21,16 @@ struct Workset {
 // Buckets are limited to K and V that fit half of the device's free memory.
 Workset make_workset(const ModelAttention&, const ModelOptions&, const std::string& device_id);
 
+// What programs called on the device with no winner to answer; `again`: also where there is a winner of this build by now.
+Workset make_untuned_workset(const Store&, const std::string& device_id, bool again);
+
 // The specs of a list in order, each once.
 std::vector<AttentionSpec> specs_of(const WorkList&);
 // Prints the groups that are not supported and the buckets that do not fit.
 void print_left_out(const WorkList&);
 // Prints what the store worked around, each once.
 void print_problems(const Store&);
-// Throws Error unsupported with the reasons if not one group of the model is supported.
+// Throws Error unsupported with the reasons if not one group of the model, or not one spec, is supported.
 void require_some(const WorkList&, const Target&);
 
 }  // namespace pagetune::cli

@@ -19,15 +19,14 @@ uint16_t DispatchTable::index_of(const KernelConfig& config) {
   return static_cast<uint16_t>(configs_.size() - 1);
 }
 
-DispatchTable::DispatchTable(const AttentionSpec& spec, const Target& target, const std::vector<Winner>& winners) : batch_invariant_(spec.batch_invariant) {
+DispatchTable::DispatchTable(const AttentionSpec& spec, const Target& target, const std::vector<Winner>& winners, const Blocklist& blocked) : spec_(spec), target_(target), blocked_(blocked) {
   std::vector<KernelConfig> admitted;
   if (!spec.batch_invariant) {
     auto sorted = winners;
     std::sort(sorted.begin(), sorted.end(), [](const Winner& a, const Winner& b) { return std::tie(a.bucket, a.config) < std::tie(b.bucket, b.config); });
     for (const auto& winner : sorted) {
-      const Support support = supports(spec, winner.config, target);
-      if (!support) {
-        rejected_.push_back(fmt::format("the winner of {} was left out: {}", winner.bucket.text(), support.reason));
+      if (const auto reason = refusal(winner)) {
+        rejected_.push_back(fmt::format("the winner of {} was left out: {}", winner.bucket.text(), *reason));
         continue;
       }
       buckets_.push_back(winner.bucket);
@@ -62,13 +61,19 @@ DispatchTable::DispatchTable(const AttentionSpec& spec, const Target& target, co
   digest_ = sha256_hex(text);
 }
 
+std::optional<std::string> DispatchTable::refusal(const Winner& winner) const {
+  if (const Support support = supports(spec_, winner.config, target_); !support) return "not supported here: " + support.reason;
+  if (const std::string* reason = blocked_.reason(winner.config)) return "blocked since it was measured: " + *reason;
+  return std::nullopt;
+}
+
 std::string DispatchTable::explain(const CallShape& call) const {
   const Bucket bucket = call.bucket;
   const auto index = static_cast<size_t>(bucket.index());
   const Selection selection = at(call);
   const std::string config = configs_[selection.index].canonical_json();
   std::string text;
-  if (batch_invariant_) text = fmt::format("bucket {}: {}, the one config of a batch-invariant spec, which takes no winners", bucket.text(), config);
+  if (spec_.batch_invariant) text = fmt::format("bucket {}: {}, the one config of a batch-invariant spec, which takes no winners", bucket.text(), config);
   else if (selection.source != cells_[index][1].source)
     text = fmt::format("bucket {}: {}, the analytic default: lengths differ, or their sum is not known, and the winner gives every sequence as many CTAs, which was measured on sequences of one length", bucket.text(), config);
   else if (selection.source == Source::tuned) text = fmt::format("bucket {}: {}, measured for this bucket", bucket.text(), config);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cache_db/blocklist.hpp"
 #include "cache_db/store.hpp"
 #include "codegen/bucket.hpp"
 #include "codegen/config.hpp"
@@ -15,11 +16,11 @@ namespace pagetune {
 
 class DispatchTable {
  public:
-  // A bucket without a winner takes the nearest one that is at most kReach octaves away on each axis, else the analytic default. With
+  // A bucket without a winner takes the nearest one that is at most kReach octaves away on each axis, else the analytic default. Winners that are not supported or that are blocked since do not count. With
   // spec.batch_invariant every bucket has the one default config, so that a sequence's split never depends on its neighbours. A GPU's winner that
   // gives every sequence as many CTAs was measured on sequences of one length; where lengths differ, or may, the bucket's analytic default answers.
   static constexpr int kReach = 2;
-  DispatchTable(const AttentionSpec&, const Target&, const std::vector<Winner>&);
+  DispatchTable(const AttentionSpec&, const Target&, const std::vector<Winner>&, const Blocklist& = {});
 
   Selection select(int batch, int max_len, int64_t total_len) const noexcept {
     return at(call_shape(batch, max_len, total_len));
@@ -29,10 +30,12 @@ class DispatchTable {
 
   // Why a bucket has its config: which winner answered, or why none did. One sentence.
   std::string explain(const CallShape&) const;
+  // Why a winner may not answer for any bucket, or nothing.
+  std::optional<std::string> refusal(const Winner&) const;
   // The bucket whose winner is the nearest admitted one; nothing if none is in reach. It answers unless it needs_alike_lengths().
   std::optional<Bucket> nearest_winner(Bucket) const;
   // Would a winner of this bucket change what answers there?
-  bool wants_winner(Bucket bucket) const noexcept { return !batch_invariant_ && cells_[static_cast<size_t>(bucket.index())][1].source != Source::tuned; }
+  bool wants_winner(Bucket bucket) const noexcept { return !spec_.batch_invariant && cells_[static_cast<size_t>(bucket.index())][1].source != Source::tuned; }
   // Does a winner with this config answer only for sequences of one length?
   static bool needs_alike_lengths(const KernelConfig& config, const Target& target) { return target.backend == Backend::cuda && !config.even_share(); }
 
@@ -45,7 +48,9 @@ class DispatchTable {
  private:
   uint16_t index_of(const KernelConfig&);
 
-  bool batch_invariant_;
+  AttentionSpec spec_;
+  Target target_;
+  Blocklist blocked_;
   std::array<std::array<Selection, 2>, Bucket::kCells> cells_{};  // lengths that may differ, lengths that are alike
   std::array<int, Bucket::kCells> answered_by_{};  // index into buckets_, -1: the default
   std::vector<Bucket> buckets_;                    // of the admitted winners

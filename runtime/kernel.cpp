@@ -41,7 +41,7 @@ class KernelImpl final : public Kernel {
  public:
   KernelImpl(const AttentionSpec& spec, std::shared_ptr<Device> device, std::shared_ptr<Store> store)
       : spec_(spec), device_(std::move(device)), store_(std::move(store)),
-        table_(spec, device_->target(), store_->winners(device_->environment().key(), spec_key(spec))), slots_(table_.configs().size()), untuned_(UntunedCalls::make(store_, device_->environment(), spec)) {
+        table_(spec, device_->target(), store_->winners(device_->environment().key(), spec_key(spec)), Blocklist(*store_, device_->environment().key(), spec_key(spec))), slots_(table_.configs().size()), untuned_(UntunedCalls::make(store_, device_->environment(), spec)) {
     for (size_t i = 0; i < slots_.size(); ++i) slots_[i].plan = LaunchPlan(table_.configs()[i], device_->target());
   }
 

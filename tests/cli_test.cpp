@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <csignal>
 
+#include "cache_db/blocklist.hpp"
+#include "cache_db/store.hpp"
 #include "cli_support.hpp"
 
 namespace {
@@ -306,6 +308,29 @@ TEST_F(Cli, TuneWorksInWorkersAndWithout) {
     Result warm = run({"prewarm", tiny(), "--device", "cpu", "--batch", "1", "--len", "64,256", "--json"});
     EXPECT_EQ(Json::parse(warm.out)["devices"][0]["compiled"], 0);
   }
+}
+
+// Fault: the kernel of a winner that was found wrong since is explained as the answer, shipped in tables, or never replaced.
+TEST_F(Cli, ABlockedWinnerIsNotShippedAndIsTunedAgain) {
+  ASSERT_EQ(tune().code, 0);
+  pagetune::KernelConfig config;
+  {
+    const auto store = pagetune::Store::open(cache().string());
+    const auto rows = store->all_winners();
+    ASSERT_EQ(rows.size(), 2U);
+    config = rows[0].winner.config;
+    for (const auto& row : rows) store->block(row.winner.env_key, row.winner.spec_key, row.winner.config, pagetune::Blocklist::text("wrong result"));
+  }
+  const Json answer = Json::parse(run({"explain", tiny(), "--device", "cpu", "--batch", "1", "--len", "64", "--json"}).out)["answers"][0];
+  EXPECT_EQ(answer["source"], "analytic default");
+  EXPECT_NE(answer["sources"][0]["why"].get<std::string>().find("blocked since it was measured: wrong result"), std::string::npos) << answer.dump(2);
+  const Result exported = run({"export", "--out", (dir_ / "tables").string()});
+  EXPECT_EQ(exported.code, 1);
+  EXPECT_NE(exported.err.find("2 winners are left out"), std::string::npos) << exported.err;
+  const Json again = Json::parse(tune({"--json"}).out)["devices"][0];
+  EXPECT_EQ(again["tuned"], 2);
+  EXPECT_NE(again["works"][0]["winner"]["config"].dump(), config.canonical_json());
+  EXPECT_EQ(run({"export", "--out", (dir_ / "tables").string()}).code, 0);
 }
 
 // Fault: what a program called with no winner to answer is not counted, is not what the next session tunes, or is tuned again and again.

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "codegen/launch_plan.hpp"
 #include "codegen/default_config.hpp"
 #include "codegen/space.hpp"
 #include "codegen/support.hpp"
@@ -200,6 +201,21 @@ TEST(Dispatch, BatchInvariantSpecsIgnoreWinners) {
   for_each_bucket([&](Bucket bucket) { EXPECT_EQ(table.at(bucket).source, Source::analytic_default); });
   testing::expect_mentions(table.explain(Bucket{3, 12}), {"bucket 8x4096", "batch-invariant", table.configs()[0].canonical_json()});
   EXPECT_EQ(table.digest(), DispatchTable(spec, kTarget, {}).digest());
+}
+
+// Fault: a kernel that a later session found wrong goes on answering, in its bucket, as the nearest, or under another split count; or one of another build's is taken for it.
+TEST(Dispatch, AWinnerThatIsBlockedSinceIsLeftOutAndNamed) {
+  const auto configs = unusual_configs(2);
+  const std::vector<Winner> winners = {winner({3, 12}, configs[0]), winner({3, 18}, configs[1])};
+  KernelConfig other_split = configs[0];
+  if (other_split.variant() == 2) other_split.set("NUM_SPLITS", other_split.at("NUM_SPLITS") * 2);
+  ASSERT_EQ(shape_of(other_split), shape_of(configs[0]));
+  ASSERT_NE(shape_of(configs[1]), shape_of(configs[0]));
+  const DispatchTable table(kSpec, kTarget, winners, Blocklist({{other_split, Blocklist::text("wrong result")}}));
+  EXPECT_EQ(table.digest(), DispatchTable(kSpec, kTarget, {winners[1]}).digest());
+  testing::expect_mentions(table.explain(Bucket{3, 12}), {"bucket 8x4096", "analytic default", "the winner of 8x4096 was left out", "blocked", "wrong result"});
+  EXPECT_TRUE(table.wants_winner({3, 12}));
+  EXPECT_EQ(DispatchTable(kSpec, kTarget, winners, Blocklist({{configs[0], "wrong result (generator 000000000000)"}})).digest(), DispatchTable(kSpec, kTarget, winners).digest());
 }
 
 // Fault: what a tuner cannot change is counted for it, or what it could is not: a bucket that has its winner, though that does not answer where lengths differ.

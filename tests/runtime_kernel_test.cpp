@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "attention_support.hpp"
+#include "cache_db/blocklist.hpp"
 #include "codegen/default_config.hpp"
 #include "codegen_testing.hpp"
 #include "pagetune/pagetune.h"
@@ -245,6 +246,17 @@ TEST_F(RuntimeKernel, AStoredWinnerIsRunAndCounted) {
   EXPECT_EQ(stats().selected_nearest - before.selected_nearest, 1u);
   EXPECT_EQ(verdict(*kernel, {400, 300, 1}), "");
   EXPECT_NE(kernel->digest(), get_kernel(spec, {.device = test_device_id(), .cache_dir = ":memory:"})->digest());
+}
+
+// Fault: the kernel of an earlier winner is run although a later session found it wrong.
+TEST_F(RuntimeKernel, ABlockedWinnerIsNotRun) {
+  const AttentionSpec spec = decode_spec(4, 2, 64, 16);
+  const Store::Row row = many_splits(device(), spec, {1, 8}, 3);
+  put(*Store::open(cache()), row);
+  Store::open(cache())->block(row.winner.env_key, row.winner.spec_key, row.winner.config, Blocklist::text("wrong result"));
+  const auto kernel = kernel_of(spec);
+  EXPECT_EQ(kernel->select(2, 256, 512).source, Source::analytic_default);
+  EXPECT_EQ(verdict(*kernel, {256, 200}), "");
 }
 
 // Fault: calls that no winner answers for are lost, counted for the wrong bucket, or counted where a winner answers.

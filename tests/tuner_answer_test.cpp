@@ -9,7 +9,6 @@
 #include "codegen/generate.hpp"
 #include "codegen/space.hpp"
 #include "codegen_testing.hpp"
-#include "tuner/candidates.hpp"
 #include "tuner/numeric.hpp"
 
 namespace pagetune {
@@ -127,14 +126,19 @@ TEST(Answers, RowsThatAreNotCurrentSayWhatChanged) {
   expect_mentions(ask({{old}, {}})[1].remarks.at(0), {"8x8192", "another measuring policy, another config space"});
 }
 
-// Fault: a winner that was found wrong later answers without a word; or one that another build's kernels were blocked for.
-TEST(Answers, ABlockedConfigThatStillAnswersIsNamed) {
-  const auto remarks_for = [](const KernelConfig& config, const std::string& reason) { return ask({{current(kBucket)}, {{config, reason}}})[0].remarks; };
-  const auto blocked = remarks_for(even_share(), block_reason("wrong result: half of the output is missing"));
-  ASSERT_EQ(blocked.size(), 1U);
-  expect_mentions(blocked[0], {"8x4096", "blocked", "half of the output is missing", "--retune"});
-  EXPECT_TRUE(remarks_for(even_share(), "wrong result (generator 000000000000)").empty());
-  EXPECT_TRUE(remarks_for(default_config(kSpec, kTarget, Bucket{0, 10}), block_reason("wrong")).empty());
+// Fault: explain says that a winner answers which dispatch left out as blocked, or not why it does not.
+TEST(Answers, ABlockedWinnerDoesNotAnswerAndSaysWhy) {
+  const auto with = [](const KernelConfig& config, const std::string& reason, const CallShape& call = kBucket) { return ask({{current(kBucket)}, Blocklist({{config, reason}})}, call); };
+  const std::string reason = Blocklist::text("wrong result: half of the output is missing");
+  const auto own = with(even_share(), reason);
+  EXPECT_FALSE(own[0].answers);
+  EXPECT_TRUE(own[2].answers);
+  expect_mentions(own[0].why, {"no: blocked since it was measured", "half of the output is missing"});
+  const auto near = with(even_share(), reason, Bucket{3, 13});
+  EXPECT_FALSE(near[1].answers);
+  expect_mentions(near[1].why, {"blocked"});
+  EXPECT_TRUE(with(even_share(), "wrong result (generator 000000000000)")[0].answers) << "another build's kernel";
+  EXPECT_TRUE(with(default_config(kSpec, kTarget, Bucket{0, 10}), reason)[0].answers) << "another kernel";
 }
 
 }  // namespace

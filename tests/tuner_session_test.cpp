@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "cache_db/blocklist.hpp"
 #include "codegen/default_config.hpp"
 #include "codegen/generate.hpp"
 #include "codegen/launch_plan.hpp"
@@ -205,6 +206,19 @@ TEST(Session, AWrongCandidateIsReportedBlockedAndNeverTimed) {
   world.verified.clear();
   world.run();
   EXPECT_EQ(world.verified.count(best), 0u) << "a blocked shape is not even verified";
+}
+
+// Fault: a bucket whose winner another bucket's session found wrong counts as tuned for ever.
+TEST(Session, ABucketWhoseWinnerIsBlockedSinceIsTunedAgain) {
+  World world("blocked since");
+  world.works.resize(1);
+  world.run();
+  const KernelConfig best = world.stored().front().config;
+  EXPECT_EQ(world.run().count(Outcome::stored_before), 1);
+  world.store->block(world.context.environment.key(), spec_key(AttentionSpec{}), best, Blocklist::text("wrong result"));
+  EXPECT_EQ(world.run().count(Outcome::tuned), 1);
+  EXPECT_NE(shape_of(world.stored().front().config), shape_of(best));
+  EXPECT_EQ(world.run().count(Outcome::stored_before), 1);
 }
 
 // Fault: '0 valid' ends as success, or leaves a row.

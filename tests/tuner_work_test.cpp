@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "cache_db/blocklist.hpp"
 #include "codegen/default_config.hpp"
 #include "codegen/support.hpp"
 #include "tuner/candidates.hpp"
@@ -136,7 +137,7 @@ TEST(Candidates, ABlockTakesTheWholeShapeUntilTheGeneratorChanges) {
   auto store = Store::open(":memory:");
   CandidateSet before = candidates_of(a_work(), h200(), *store, "candidates-2");
   KernelConfig bad = before.configs.back();
-  store->block("candidates-2", spec_key(a_work().spec), bad, block_reason("wrong result"));
+  store->block("candidates-2", spec_key(a_work().spec), bad, Blocklist::text("wrong result"));
   store->block("candidates-2", spec_key(a_work().spec), before.configs.front(), "wrong result (generator 000000000000)");
   CandidateSet after = candidates_of(a_work(), h200(), *store, "candidates-2");
   EXPECT_LT(after.configs.size(), before.configs.size());

@@ -6,10 +6,7 @@
 #include <fmt/format.h>
 
 #include "codegen/generate.hpp"
-#include "codegen/launch_plan.hpp"
 #include "codegen/space.hpp"
-#include "codegen/support.hpp"
-#include "tuner/candidates.hpp"
 
 namespace pagetune {
 namespace {
@@ -23,7 +20,7 @@ int octaves(Bucket a, Bucket b) { return std::abs(a.batch_log2 - b.batch_log2) +
 
 bool in_reach(Bucket a, Bucket b) { return std::abs(a.batch_log2 - b.batch_log2) <= DispatchTable::kReach && std::abs(a.len_log2 - b.len_log2) <= DispatchTable::kReach; }
 
-std::vector<std::string> remarks_on(const Winner& winner, const AttentionSpec& spec, const Target& target, const MeasurePolicy& policy, const StoredRows& rows) {
+std::vector<std::string> remarks_on(const Winner& winner, const AttentionSpec& spec, const Target& target, const MeasurePolicy& policy) {
   const ConfigSpace& space = ConfigSpace::builtin();
   std::string changed;
   const auto compare = [&](const std::string& then, const std::string& now, const char* what) {
@@ -34,9 +31,6 @@ std::vector<std::string> remarks_on(const Winner& winner, const AttentionSpec& s
   compare(winner.generator_hash, generator_hash(), "kernel generator");
   std::vector<std::string> made;
   if (!changed.empty()) made.push_back(fmt::format("{} is not current: measured with {}; it counts until pagetune tune measures it again", winner.bucket.text(), changed));
-  for (const auto& [config, reason] : rows.blocked)
-    if (is_blocked_by_this_build(reason) && shape_of(config) == shape_of(winner.config))
-      made.push_back(fmt::format("{}'s config is blocked since it was measured: {}; it counts until pagetune tune --retune finds another", winner.bucket.text(), reason));
   return made;
 }
 
@@ -45,20 +39,20 @@ std::string others_in_reach(const std::vector<Winner>& winners, Bucket bucket, B
   std::string text;
   for (const Winner& winner : winners)
     if (winner.bucket != chosen && winner.bucket != bucket && in_reach(winner.bucket, bucket)) text += (text.empty() ? "" : ", ") + winner.bucket.text();
-  return text.empty() ? "" : fmt::format("; also in reach, but not nearer or not supported here: {}", text);
+  return text.empty() ? "" : fmt::format("; also in reach, but not nearer, not supported here or blocked: {}", text);
 }
 
 std::string none_near(const std::vector<Winner>& winners, Bucket bucket) {
   if (winners.empty()) return "the store has no winner of this kernel on this device";
   const Winner& closest = *std::min_element(winners.begin(), winners.end(), [&](const Winner& a, const Winner& b) { return octaves(a.bucket, bucket) < octaves(b.bucket, bucket); });
-  if (in_reach(closest.bucket, bucket)) return fmt::format("of the {} winners, those within {} octaves of {} are not supported here", winners.size(), DispatchTable::kReach, bucket.text());
+  if (in_reach(closest.bucket, bucket)) return fmt::format("of the {} winners, those within {} octaves of {} are not supported here or blocked", winners.size(), DispatchTable::kReach, bucket.text());
   return fmt::format("none of the {} winners lies within {} octaves of {} on both axes; the closest is {}", winners.size(), DispatchTable::kReach, bucket.text(), closest.bucket.text());
 }
 
 }  // namespace
 
 std::vector<SourceAnswer> answers_of(const AttentionSpec& spec, const Target& target, const MeasurePolicy& policy, const StoredRows& rows, const CallShape& call) {
-  const DispatchTable table(spec, target, rows.winners);
+  const DispatchTable table(spec, target, rows.winners, rows.blocked);
   const Source selected = table.at(call).source;
   const Bucket bucket = call.bucket;
   const Winner* own = winner_of(rows.winners, bucket);
@@ -69,7 +63,7 @@ std::vector<SourceAnswer> answers_of(const AttentionSpec& spec, const Target& ta
       fallback{Source::analytic_default, selected == Source::analytic_default, {}, {}, {}};
   const auto row = [&](SourceAnswer& at, const Winner& winner) {
     at.winner = winner;
-    at.remarks = remarks_on(winner, spec, target, policy, rows);
+    at.remarks = remarks_on(winner, spec, target, policy);
   };
   const auto one_length = [](const Winner& winner) {
     return fmt::format("no: {} won with as many CTAs for each sequence, measured on sequences of one length; here lengths differ, or their sum is not known (--total-len)", winner.bucket.text());
@@ -79,7 +73,7 @@ std::vector<SourceAnswer> answers_of(const AttentionSpec& spec, const Target& ta
   if (own != nullptr) row(exact, *own);
   if (spec.batch_invariant) exact.why = one_config;
   else if (own == nullptr) exact.why = fmt::format("no: the store has no winner of bucket {} on this device", bucket.text());
-  else if (!own_admitted) exact.why = fmt::format("no: not supported here: {}", supports(spec, own->config, target).reason);
+  else if (!own_admitted) exact.why = "no: " + *table.refusal(*own);
   else exact.why = exact.answers ? "yes: measured for this bucket" : one_length(*own);
 
   if (near && !own_admitted) row(nearest, *winner_of(rows.winners, *near));

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "cache_db/blocklist.hpp"
 #include "cache_db/store.hpp"
 #include "codegen/target.hpp"
 #include "runtime/dispatch.hpp"
@@ -15,7 +16,7 @@ namespace pagetune {
 // What is stored for a spec on a device.
 struct StoredRows {
   std::vector<Winner> winners;
-  std::vector<std::pair<KernelConfig, std::string>> blocked;
+  Blocklist blocked;
 };
 
 struct SourceAnswer {
@@ -23,7 +24,7 @@ struct SourceAnswer {
   bool answers = false;
   std::string why;                   // it does, or does not: one sentence
   std::optional<Winner> winner;      // the row it would answer with, whether or not it does
-  std::vector<std::string> remarks;  // on that row: what has changed since it was measured, whether its config is blocked; one sentence each
+  std::vector<std::string> remarks;  // on that row: what has changed since it was measured; one sentence each
 };
 
 // Three: the bucket's winner, the nearest winner, the analytic default. Just one answers, the one that a dispatch table of these winners selects.

@@ -5,11 +5,10 @@
 
 #include <fmt/format.h>
 
+#include "cache_db/blocklist.hpp"
 #include "codegen/default_config.hpp"
-#include "codegen/generate.hpp"
 #include "codegen/space.hpp"
 #include "codegen/support.hpp"
-#include "codegen/launch_plan.hpp"
 
 namespace pagetune {
 
@@ -25,12 +24,6 @@ std::string reasons_text(const std::vector<std::pair<std::string, int>>& reasons
   std::string text;
   for (const auto& [reason, count] : reasons) text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", count, reason);
   return text;
-}
-
-std::string block_reason(const std::string& what) { return fmt::format("{} (generator {})", what, generator_hash().substr(0, 12)); }
-
-bool is_blocked_by_this_build(const std::string& reason) {
-  return reason.find(fmt::format("(generator {})", generator_hash().substr(0, 12))) != std::string::npos;
 }
 
 CandidateSet candidates_of(const Work& work, const Target& target, const Store& store, const std::string& env_key) {
@@ -49,14 +42,11 @@ CandidateSet candidates_of(const Work& work, const Target& target, const Store& 
     }
   ordered.insert(ordered.end(), space.configs.begin(), space.configs.end());
 
-  std::set<KernelConfig> blocked;
-  for (const auto& [config, reason] : store.blocked(env_key, key))
-    if (is_blocked_by_this_build(reason)) blocked.insert(shape_of(config));  // what was wrong is the binary that its shape shares
-
+  const Blocklist blocked(store, env_key, key);
   std::set<KernelConfig> seen;
   for (const KernelConfig& config : ordered) {
     if (!seen.insert(config).second) continue;
-    if (blocked.count(shape_of(config)))
+    if (blocked.reason(config) != nullptr)
       count_reason(set.rejected, "blocked by an earlier session: wrong or crashing");
     else
       set.configs.push_back(config);

@@ -21,10 +21,6 @@ struct CandidateSet {
 
 CandidateSet candidates_of(const Work&, const Target&, const Store&, const std::string& env_key);
 
-// A blocked config's reason with the generator that made it: another generator's kernels are other kernels and get another chance.
-std::string block_reason(const std::string& what);
-bool is_blocked_by_this_build(const std::string& reason);
-
 // Adds to a reason's count.
 void count_reason(std::vector<std::pair<std::string, int>>& reasons, const std::string& reason, int count = 1);
 // "12 by shared memory, 3 spill registers"

@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "cache_db/blocklist.hpp"
 #include "codegen/generate.hpp"
 #include "codegen/space.hpp"
 #include "pagetune/error.hpp"
@@ -171,7 +172,7 @@ class SpecTuner {
     if (!at.lost || std::exchange(at.reported, true)) return;
     const bool guilty = at.losses >= kMostLosses && at.guilty;
     (guilty ? report_.wrong : report_.left_out).push_back(fmt::format("{} of {}: {}", config.canonical_json(), spec_text(spec_), at.lost->what()));
-    if (guilty) context_.store->block(context_.environment.key(), key_, config, block_reason(at.lost->what()));
+    if (guilty) context_.store->block(context_.environment.key(), key_, config, Blocklist::text(at.lost->what()));
   }
 
   // Why a binary cannot or should not run here; empty if it can.
@@ -215,7 +216,7 @@ class SpecTuner {
         at.verdict = Verdict{false, 0, fmt::format("crashed: {}", failure.what())};
       }
       if (!at.verdict->ok) {
-        context_.store->block(context_.environment.key(), key_, config, block_reason("wrong result: " + at.verdict->what));
+        context_.store->block(context_.environment.key(), key_, config, Blocklist::text("wrong result: " + at.verdict->what));
         report_.wrong.push_back(fmt::format("{} of {}: {}", config.canonical_json(), spec_text(spec_), at.verdict->what));
       }
     }
@@ -232,7 +233,7 @@ class SpecTuner {
     const Built& at = built_.at(shape_of(config));
     if (at.lost) return report_lost(config);
     if (!lane.threw || !at.verdict || !at.verdict->ok) return;
-    context_.store->block(context_.environment.key(), key_, config, block_reason("failed while it was timed: " + lane.note));
+    context_.store->block(context_.environment.key(), key_, config, Blocklist::text("failed while it was timed: " + lane.note));
     report_.wrong.push_back(fmt::format("{} of {}: failed while it was timed: {}", config.canonical_json(), spec_text(spec_), lane.note));
   }
 
@@ -401,7 +402,7 @@ bool is_current(const Winner& winner, const AttentionSpec& spec, const Target& t
 std::optional<Winner> current_winner(const Store& store, const std::string& env_key, const Work& work, const Target& target,
                                      const MeasurePolicy& policy) {
   for (const Winner& winner : store.winners(env_key, spec_key(work.spec)))
-    if (winner.bucket == work.bucket && is_current(winner, work.spec, target, policy)) return winner;
+    if (winner.bucket == work.bucket && is_current(winner, work.spec, target, policy) && !is_blocked(store, winner)) return winner;
   return std::nullopt;
 }
 

@@ -67,7 +67,7 @@ SessionReport run_session(const SessionContext&, const SessionOptions&, const st
 
 // Does a stored winner answer for the same measurement as this build and policy would make?
 bool is_current(const Winner&, const AttentionSpec&, const Target&, const MeasurePolicy&);
-// The stored winner of a work that is_current(), if any.
+// The stored winner of a work that is_current() and not blocked since, if any.
 std::optional<Winner> current_winner(const Store&, const std::string& env_key, const Work&, const Target&, const MeasurePolicy&);
 
 }  // namespace pagetune

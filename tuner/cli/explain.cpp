@@ -81,8 +81,8 @@ int run_explain(const ExplainArguments& arguments) {
   Json entries = Json::array();
   for (const AttentionSpec& spec : specs_of(set.list)) {
     const std::string environment = set.device->environment().key();
-    const StoredRows rows{store->winners(environment, spec_key(spec)), store->blocked(environment, spec_key(spec))};
-    const DispatchTable table(spec, set.device->target(), rows.winners);
+    const StoredRows rows{store->winners(environment, spec_key(spec)), Blocklist(*store, environment, spec_key(spec))};
+    const DispatchTable table(spec, set.device->target(), rows.winners, rows.blocked);
     const Selection selection = table.at(call);
     const std::vector<SourceAnswer> sources = answers_of(spec, set.device->target(), set.policy, rows, call);
     const std::string layer = selection.source == Source::analytic_default ? "built in" : store->dir();

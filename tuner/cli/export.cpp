@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "cache_db/blocklist.hpp"
 #include "cache_db/export.hpp"
 #include "cache_db/store.hpp"
 #include "pagetune/error.hpp"
@@ -34,9 +35,11 @@ void write_file(const fs::path& path, const std::string& text) {
   if (!file) throw Error(ErrorCode::io, fmt::format("'{}' could not be written: name a directory that is writable and has {} bytes free", path.string(), text.size()));
 }
 
-// Rows of the model's specs, or all.
+// Rows of the model's specs, or all; without those whose config is blocked since.
 std::vector<Store::Row> chosen_rows(const ExportArguments& arguments, const Store& store) {
   std::vector<Store::Row> rows = store.all_winners();
+  if (const size_t blocked = std::erase_if(rows, [&](const Store::Row& row) { return is_blocked(store, row.winner); }); blocked > 0)
+    fmt::print(stderr, "{} left out: their kernels are blocked, wrong or crashing; pagetune tune measures those buckets again\n", blocked == 1 ? "1 winner is" : fmt::format("{} winners are", blocked));
   if (arguments.model.model.empty()) return rows;
   std::set<std::string> keys;
   for (const LayerGroup& group : load_model(arguments.model).groups) keys.insert(spec_key(group.spec));

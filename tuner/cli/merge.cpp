@@ -4,13 +4,12 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "cache_db/blocklist.hpp"
 #include "cache_db/source.hpp"
 #include "cache_db/store.hpp"
 #include "cache_db/table.hpp"
 #include "codegen/generate.hpp"
-#include "codegen/launch_plan.hpp"
 #include "pagetune/error.hpp"
-#include "tuner/candidates.hpp"
 #include "tuner/cli/exit_code.hpp"
 #include "tuner/cli/table.hpp"
 #include "tuner/cli/verbs.hpp"
@@ -36,7 +35,7 @@ MergeRule rule_of_this_build() {
     Target target = target_of(row.environment);
     return is_current(row.winner, row.spec, target, MeasurePolicy::for_backend(target.backend));
   };
-  rule.block_is_current = is_blocked_by_this_build;
+  rule.block_is_current = Blocklist::is_of_this_build;
   return rule;
 }
 
@@ -102,14 +101,9 @@ Json conflicts_json(const std::vector<Conflict>& conflicts) {
   return entries;
 }
 
-// Winners of this build whose kernel this build found wrong elsewhere.
-int blocked_winners(const Merged& merged) {
-  auto blocked = [&](const Winner& winner) {
-    return std::any_of(merged.blocks.begin(), merged.blocks.end(), [&](const Store::Block& block) {
-      return block.env_key == winner.env_key && block.spec_key == winner.spec_key && is_blocked_by_this_build(block.reason) && shape_of(block.config) == shape_of(winner.config);
-    });
-  };
-  return static_cast<int>(std::count_if(merged.rows.begin(), merged.rows.end(), [&](const Store::Row& row) { return row.winner.generator_hash == generator_hash() && blocked(row.winner); }));
+// Winners that name a kernel which some machine found wrong.
+int blocked_winners(const Merged& merged, const Store& store) {
+  return static_cast<int>(std::count_if(merged.rows.begin(), merged.rows.end(), [&](const Store::Row& row) { return is_blocked(store, row.winner); }));
 }
 
 int run_merge(const MergeArguments& arguments) {
@@ -121,8 +115,8 @@ int run_merge(const MergeArguments& arguments) {
   std::optional<Merged> merged = store->merge(sources.contents, rule_of_this_build());
   print_problems(*store);
   if (!merged) throw Error(ErrorCode::io, fmt::format("the store '{}' could not be written: nothing was merged", arguments.into));
-  const int blocked = blocked_winners(*merged);
-  if (blocked > 0) fmt::print(stderr, "{} of the winners name kernels that a machine found wrong or crashing: pagetune tune --retune on the merged store replaces them\n", blocked);
+  const int blocked = blocked_winners(*merged, *store);
+  if (blocked > 0) fmt::print(stderr, "{} of the winners name kernels that a machine found wrong or crashing and do not answer: pagetune tune on the merged store measures their buckets again\n", blocked);
   if (arguments.json) {
     fmt::print("{}\n", Json{{"store", store->dir()},
                             {"sources", sources.report},

@@ -39,9 +39,10 @@ Warmed prewarm(const Workset& set, Store& store) {
   for (const AttentionSpec& spec : specs_of(set.list)) {
     std::map<KernelConfig, KernelConfig> shapes;
     std::vector<Winner> winners = store.winners(set.device->environment().key(), spec_key(spec));
+    const DispatchTable table(spec, target, winners, Blocklist(store, set.device->environment().key(), spec_key(spec)));
+    std::erase_if(winners, [&](const Winner& winner) { return table.refusal(winner).has_value(); });
     for (const Winner& winner : winners) shapes.emplace(shape_of(winner.config), winner.config);
     warmed.winners += winners.size();
-    const DispatchTable table(spec, target, winners);
     for (const Work& work : set.list.works) {
       if (work.spec != spec) continue;
       for (const bool alike : {true, false}) {

@@ -59,13 +59,15 @@ class Device {
   virtual void synchronize() = 0;                        // waits for stream(); Error device_error if something failed since
   virtual void synchronize_stream(void* stream) = 0;     // the same for a stream of the caller's
 
-  // Records the calls once (a CUDA graph; the CPU just keeps the function).
+  // Calls to be timed again and again. As a graph they are made once and replayed by the device; eagerly they are made anew each time, and their host time counts
+  // where it is what the device waits for. (The CPU knows only the latter.)
+  enum class Launches { graph, eager };
   class Recording {
    public:
     virtual ~Recording() = default;
     virtual double replay_us() = 0;                      // one replay, wall time on the device, in microseconds
   };
-  virtual std::unique_ptr<Recording> record(const std::function<void(void* stream)>& calls) = 0;
+  virtual std::unique_ptr<Recording> record(const std::function<void(void* stream)>& calls, Launches = Launches::graph) = 0;
 };
 
 // "auto", "cuda:N", "cpu". Opened once per id and process. Error no_device says which libraries or devices were looked for and where.

@@ -91,7 +91,7 @@ class FakeDevice : public Device {
   void* stream() override { return nullptr; }
   void synchronize() override {}
   void synchronize_stream(void*) override {}
-  std::unique_ptr<Recording> record(const std::function<void(void*)>&) override { throw Error(ErrorCode::internal, "the fake device records nothing"); }
+  std::unique_ptr<Recording> record(const std::function<void(void*)>&, Launches) override { throw Error(ErrorCode::internal, "the fake device records nothing"); }
 
  private:
   std::string id_ = "fake";

@@ -310,6 +310,16 @@ TEST_F(Cli, TuneWorksInWorkersAndWithout) {
   }
 }
 
+// Fault: winners that were timed as graphs pass for eager ones, so that who deploys without graphs tunes nothing; or --eager measures as without it.
+TEST_F(Cli, EagerWinnersAreNotThoseOfGraphs) {
+  ASSERT_EQ(tune().code, 0);
+  const Json plan = Json::parse(run({"plan", tiny(), "--device", "cpu", "--batch", "1", "--len", "64,256", "--eager", "--json"}).out)["devices"][0];
+  EXPECT_EQ(plan["to_tune"], 2);
+  EXPECT_EQ(Json::parse(tune({"--eager", "--json"}).out)["devices"][0]["tuned"], 2);
+  EXPECT_EQ(Json::parse(tune({"--eager", "--json"}).out)["devices"][0]["stored_before"], 2);
+  EXPECT_EQ(Json::parse(tune({"--json"}).out)["devices"][0]["tuned"], 2);
+}
+
 // Fault: the kernel of a winner that was found wrong since is explained as the answer, shipped in tables, or never replaced.
 TEST_F(Cli, ABlockedWinnerIsNotShippedAndIsTunedAgain) {
   ASSERT_EQ(tune().code, 0);

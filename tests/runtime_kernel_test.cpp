@@ -315,6 +315,25 @@ TEST_F(RuntimeKernel, CountsSurviveAFork) {
   EXPECT_EQ(calls[0].hits, 1u);
 }
 
+// Fault: what is timed was never launched, or only when it was recorded; a graph's launches go to another stream than eager ones.
+TEST_F(RuntimeKernel, ARecordingLaunchesWithEveryReplayAsAGraphAndEagerly) {
+  const HostProblem problem({.spec = decode_spec(4, 2, 64, 16), .lens = {200, 33}});
+  const Reference expected = reference(problem.spec(), problem.params());
+  const auto kernel = kernel_of(problem.spec());
+  kernel->prepare(kMaxBatch, kMaxLen);
+  const size_t bytes = kernel->workspace_bytes(2, 200);
+  for (const Device::Launches launches : {Device::Launches::graph, Device::Launches::eager}) {
+    DeviceProblem on_device(device(), problem);
+    on_device.poison(bytes);
+    const auto recording = device().record([&](void* stream) { kernel->launch(on_device.params(), stream); }, launches);
+    for (int replay = 0; replay < 2; ++replay) {
+      on_device.poison(bytes);
+      EXPECT_GT(recording->replay_us(), 0);
+      EXPECT_EQ(on_device.check(expected).what, "") << replay;
+    }
+  }
+}
+
 // Fault: a spec without a kernel runs something else, or its error says only "unsupported".
 TEST_F(RuntimeKernel, UnsupportedSpecsAreRefusedWithTheReason) {
   AttentionSpec spec = decode_spec(4, 2, 64, 16);

@@ -99,7 +99,7 @@ DeviceProblem::~DeviceProblem() = default;
 size_t DeviceProblem::row_bytes() const { return static_cast<size_t>(host_.spec().q_heads) * static_cast<size_t>(host_.spec().head_dim_v * (bits_of(host_.spec().out_dtype) / 8)); }
 int64_t DeviceProblem::out_byte(int64_t row) const { return host_.out_offset(row) * (bits_of(host_.spec().out_dtype) / 8); }
 
-void DeviceProblem::prepare(size_t bytes) {
+void DeviceProblem::poison(size_t bytes) {
   if (out_->guarded() != nullptr) {
     out_->guarded()->poison();
   } else {
@@ -118,20 +118,20 @@ void DeviceProblem::prepare(size_t bytes) {
 }
 
 void DeviceProblem::run(const Module& module, LaunchPlan plan) {
-  prepare(workspace_bytes(host_.spec(), params_.batch, plan));
+  poison(workspace_bytes(host_.spec(), params_.batch, plan));
   check_params(host_.spec(), plan, params_);
   module.launch(complete(host_.spec(), plan, params_), device_.stream());
   device_.synchronize();
 }
 
 void DeviceProblem::run(Kernel& kernel) {
-  prepare(kernel.workspace_bytes(params_.batch, params_.max_len));
+  poison(kernel.workspace_bytes(params_.batch, params_.max_len));
   kernel.launch(params_, device_.stream());
   device_.synchronize();
 }
 
 void DeviceProblem::run(Kernel& kernel, Selection selection) {
-  prepare(kernel.workspace_bytes(params_.batch, params_.max_len));
+  poison(kernel.workspace_bytes(params_.batch, params_.max_len));
   kernel.launch(params_, selection, device_.stream());
   device_.synchronize();
 }

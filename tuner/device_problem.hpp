@@ -42,7 +42,9 @@ class DeviceProblem {
   const pt_decode_params& params() const { return params_; }
   void set_flags(unsigned flags) { params_.flags = flags; }  // PT_LAUNCH_…, of the launches from here on
 
-  // Poisons outputs and a workspace of exactly the size asked for, launches and waits. Call outputs() and check() afterwards.
+  // Poisons outputs and a workspace of exactly this size, for a launch of the caller's.
+  void poison(size_t workspace_bytes);
+  // The same, launches and waits. Call outputs() and check() afterwards.
   void run(const Module&, LaunchPlan);
   void run(Kernel&);
   void run(Kernel&, Selection);
@@ -55,7 +57,6 @@ class DeviceProblem {
 
  private:
   class Memory;
-  void prepare(size_t workspace_bytes);
   size_t row_bytes() const;             // of out
   int64_t out_byte(int64_t row) const;  // where it begins
 

@@ -56,8 +56,9 @@ class DeviceWorkbench final : public Workbench {
     if (!recording) {
       const Module& kernel = module(config);
       recording = device_.record(
-          [this, &kernel, plan = LaunchPlan(config, device_.target())](void* stream) { problem_->enqueue(kernel, plan, launches(), stream); });
-      recording->replay_us();  // the first replay uploads the graph and the code
+          [this, &kernel, plan = LaunchPlan(config, device_.target())](void* stream) { problem_->enqueue(kernel, plan, launches(), stream); },
+          policy_.eager != 0 ? Device::Launches::eager : Device::Launches::graph);
+      recording->replay_us();  // the first replay uploads the code, and the graph
       warm_up(*recording);
     }
     return recording->replay_us() / launches();

@@ -36,6 +36,7 @@ const std::vector<std::pair<const char*, int MeasurePolicy::*>>& MeasurePolicy::
                                                                                 {"tie_permille", &MeasurePolicy::tie_permille},
                                                                                 {"gain_permille", &MeasurePolicy::gain_permille},
                                                                                 {"throttle_permille", &MeasurePolicy::throttle_permille},
+                                                                                {"eager", &MeasurePolicy::eager},
                                                                                 {"overlap", &MeasurePolicy::overlap}};
   return all;
 }

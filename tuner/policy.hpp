@@ -23,6 +23,7 @@ struct MeasurePolicy {
   int tie_permille = 20;         // candidates this close are tied
   int gain_permille = 10;        // a winner is at least this much faster than the default
   int throttle_permille = 900;   // of the speed so far: a round in which the device was slower is taken anew
+  int eager = 0;                 // launches are made one by one, as an engine without graphs makes them, and not replayed
   int overlap = 1;               // launches are programmatic dependent ones, as an engine that can promise it launches them
 
   unsigned flags() const { return overlap != 0 ? PT_LAUNCH_OVERLAP : 0; }

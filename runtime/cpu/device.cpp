@@ -73,7 +73,7 @@ void CpuDevice::download(void* host, const void* device, size_t bytes) {
 
 void CpuDevice::fill_random(void* device, size_t bytes, DType type, uint64_t seed) { pagetune::fill_random(device, bytes, type, seed); }
 
-std::unique_ptr<Device::Recording> CpuDevice::record(const std::function<void(void* stream)>& calls) {
+std::unique_ptr<Device::Recording> CpuDevice::record(const std::function<void(void* stream)>& calls, Launches) {
   return std::make_unique<CpuRecording>(calls);
 }
 

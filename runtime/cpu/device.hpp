@@ -31,7 +31,7 @@ class CpuDevice final : public Device {
   void* stream() override { return nullptr; }
   void synchronize() override {}
   void synchronize_stream(void*) override {}
-  std::unique_ptr<Recording> record(const std::function<void(void* stream)>& calls) override;
+  std::unique_ptr<Recording> record(const std::function<void(void* stream)>& calls, Launches) override;
 
  private:
   std::string id_ = "cpu";

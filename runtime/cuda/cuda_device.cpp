@@ -140,36 +140,61 @@ class CudaModule final : public Module {
   mutable OnceTable<CacheLayout, TensorMaps, 128> maps_;  // a K and V cache for each layer
 };
 
-class CudaRecording final : public Device::Recording {
+// Times what play() enqueues between two events.
+class TimedOnStream : public Device::Recording {
  public:
-  CudaRecording(Context context, Stream stream, GraphExec graph) : context_(context), stream_(stream), graph_(graph) {
+  TimedOnStream(Context context, Stream stream) : context_(context), stream_(stream) {
     const Driver& d = driver();
     d.check(d.event_create(&begin_, 0), "creating an event");
     d.check(d.event_create(&end_, 0), "creating an event");
   }
-  ~CudaRecording() override {
+  ~TimedOnStream() override {
     const Driver& d = driver();
     d.event_destroy(begin_);
     d.event_destroy(end_);
-    d.graph_exec_destroy(graph_);
   }
-  double replay_us() override {
+  double replay_us() final {
     const Driver& d = driver();
     const ContextScope scope(context_);
     d.check(d.event_record(begin_, stream_), "recording an event");
-    d.check(d.graph_launch(graph_, stream_), "launching a graph");
+    play(stream_);
     d.check(d.event_record(end_, stream_), "recording an event");
-    d.check(d.event_synchronize(end_), "replaying a graph");
+    d.check(d.event_synchronize(end_), "waiting for what was recorded");
     float ms = 0;
     d.check(d.event_elapsed(&ms, begin_, end_), "reading the elapsed time");
     return ms * 1e3;
   }
 
+ protected:
+  virtual void play(Stream) = 0;
+
  private:
   Context context_;
   Stream stream_;
-  GraphExec graph_;
   Event begin_ = nullptr, end_ = nullptr;
+};
+
+class GraphRecording final : public TimedOnStream {
+ public:
+  GraphRecording(Context context, Stream stream, GraphExec graph) : TimedOnStream(context, stream), graph_(graph) {}
+  ~GraphRecording() override { driver().graph_exec_destroy(graph_); }
+
+ protected:
+  void play(Stream stream) override { driver().check(driver().graph_launch(graph_, stream), "launching a graph"); }
+
+ private:
+  GraphExec graph_;
+};
+
+class EagerRecording final : public TimedOnStream {
+ public:
+  EagerRecording(Context context, Stream stream, std::function<void(void*)> calls) : TimedOnStream(context, stream), calls_(std::move(calls)) {}
+
+ protected:
+  void play(Stream stream) override { calls_(stream); }
+
+ private:
+  std::function<void(void*)> calls_;
 };
 
 class CudaDevice final : public Device {
@@ -298,8 +323,9 @@ class CudaDevice final : public Device {
     driver().check(driver().stream_synchronize(stream_of(stream)), "waiting for the stream");
   }
 
-  std::unique_ptr<Recording> record(const std::function<void(void*)>& calls) override {
+  std::unique_ptr<Recording> record(const std::function<void(void*)>& calls, Launches launches) override {
     const ContextScope scope(context_);
+    if (launches == Launches::eager) return std::make_unique<EagerRecording>(context_, stream_, calls);
     const Driver& d = driver();
     d.check(d.capture_begin(stream_, kCaptureThreadLocal), "beginning a capture");
     Graph graph = nullptr;
@@ -315,7 +341,7 @@ class CudaDevice final : public Device {
     const Result result = d.graph_instantiate(&executable, graph, 0);
     d.graph_destroy(graph);
     d.check(result, "instantiating a graph");
-    return std::make_unique<CudaRecording>(context_, stream_, executable);
+    return std::make_unique<GraphRecording>(context_, stream_, executable);
   }
 
  private:

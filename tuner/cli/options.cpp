@@ -74,6 +74,7 @@ void add_work_options(CLI::App& app, ModelOptions& options) {
   model->required(false);
   CLI::Option* flag = app.add_flag("--from-untuned", options.from_untuned, "In place of a model: the buckets in which programs called kernels on this device and no winner answered, the ones that read most first");
   for (CLI::Option* other : others) flag->excludes(other);
+  app.add_flag("--eager", options.eager, "Time launches that are made one by one, as an engine without CUDA graphs makes them. Stored winners that were timed otherwise count as absent");
 }
 
 ModelAttention load_model(const ModelOptions& options) {

@@ -17,6 +17,7 @@ namespace pagetune::cli {
 
 struct ModelOptions {
   std::string model;  // a path, or the name of a model that comes with pagetune
+  bool eager = false;         // kernels are timed as an engine without graphs launches them
   bool from_untuned = false;  // in its place: what kernels counted
   int tp = 1;
   std::vector<int> page_sizes{16};
@@ -28,7 +29,7 @@ struct ModelOptions {
 };
 
 void add_model_options(CLI::App&, ModelOptions&);
-// The same, and --from-untuned in the place of all of them.
+// The same, --from-untuned in the place of all of them, and --eager.
 void add_work_options(CLI::App&, ModelOptions&);
 
 // Imports the model for each page size: all of their groups, in that order. UsageError for a model that is not there or an unknown name among the options.

@@ -110,7 +110,7 @@ int run_plan(const PlanArguments& arguments) {
   auto store = Store::open();
   Json plans = Json::array();
   for (const std::string& id : ids) {
-    Workset set = model ? make_workset(*model, arguments.model, id) : make_untuned_workset(*store, id, arguments.retune);
+    Workset set = model ? make_workset(*model, arguments.model, id) : make_untuned_workset(arguments.model, *store, id, arguments.retune);
     print_left_out(set.list);
     if (!set.list.refused.empty() || !set.list.skipped.empty() || model) require_some(set.list, set.device->target());
     if (shard) keep_shard(set.list, *shard);

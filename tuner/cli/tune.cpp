@@ -202,7 +202,7 @@ int run_tune(const TuneArguments& arguments) {
   const std::optional<ModelAttention> model = asked_model(arguments.model);
   std::shared_ptr<Store> store = Store::open();
   for (DeviceSession& session : sessions) {
-    session.set = model ? make_workset(*model, arguments.model, session.id) : make_untuned_workset(*store, session.id, arguments.retune);
+    session.set = model ? make_workset(*model, arguments.model, session.id) : make_untuned_workset(arguments.model, *store, session.id, arguments.retune);
     const WorkList& list = session.set.list;
     if (!arguments.json) print_left_out(list);
     session.unsuited = list.works.empty() && (model || !list.refused.empty() || !list.skipped.empty());

@@ -10,21 +10,30 @@
 
 namespace pagetune::cli {
 
-Workset make_workset(const ModelAttention& model, const ModelOptions& options, const std::string& device_id) {
+namespace {
+
+// The device, and how it measures; no works yet.
+Workset opened(const ModelOptions& options, const std::string& device_id) {
   Workset made;
   made.device = open_device(device_id);
+  made.policy = MeasurePolicy::for_backend(made.device->target().backend);
+  made.policy.eager = options.eager ? 1 : 0;
+  return made;
+}
+
+}  // namespace
+
+Workset make_workset(const ModelAttention& model, const ModelOptions& options, const std::string& device_id) {
+  Workset made = opened(options, device_id);
   const Target& target = made.device->target();
-  made.policy = MeasurePolicy::for_backend(target.backend);
   made.list = work_list(model, target, grid(options, target.backend), static_cast<int64_t>(made.device->free_bytes() / 2));
   return made;
 }
 
-Workset make_untuned_workset(const Store& store, const std::string& device_id, bool again) {
-  Workset made;
-  made.device = open_device(device_id);
+Workset make_untuned_workset(const ModelOptions& options, const Store& store, const std::string& device_id, bool again) {
+  Workset made = opened(options, device_id);
   const Target& target = made.device->target();
   const std::string env_key = made.device->environment().key();
-  made.policy = MeasurePolicy::for_backend(target.backend);
   made.list = untuned_list(store.untuned(), env_key, target, static_cast<int64_t>(made.device->free_bytes() / 2));
   if (!again) std::erase_if(made.list.works, [&](const Work& work) { return current_winner(store, env_key, work, target, made.policy).has_value(); });
   return made;

@@ -22,7 +22,7 @@ struct Workset {
 Workset make_workset(const ModelAttention&, const ModelOptions&, const std::string& device_id);
 
 // What programs called on the device with no winner to answer; `again`: also where there is a winner of this build by now.
-Workset make_untuned_workset(const Store&, const std::string& device_id, bool again);
+Workset make_untuned_workset(const ModelOptions&, const Store&, const std::string& device_id, bool again);
 
 // The specs of a list in order, each once.
 std::vector<AttentionSpec> specs_of(const WorkList&);

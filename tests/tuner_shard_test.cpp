@@ -122,5 +122,43 @@ TEST(Shard, TheShardOfAPairIsStableAndSpread) {
   EXPECT_EQ(total, all.works.size());
 }
 
+WorkList works_of(std::initializer_list<int> lens_log2, int page = 16) {
+  WorkList list;
+  AttentionSpec spec;
+  spec.page_size = page;
+  for (int len : lens_log2) list.works.push_back({spec, {0, len}, {0}});
+  return list;
+}
+
+std::string lens(const WorkList& list) {
+  std::string text;
+  for (const Work& work : list.works) text += (text.empty() ? "" : " ") + std::to_string(work.bucket.len_log2);
+  return text;
+}
+
+// Fault: devices of one kind tune a bucket twice or not at all, one has much more to do than the other, or gets what its memory does not hold.
+TEST(Deal, DevicesOfOneKindShareOutTheirWorks) {
+  WorkList a = works_of({8, 9, 10, 11, 12}), b = a, c = a;
+  deal_works({&a, &b, &c});
+  EXPECT_EQ(lens(a) + "|" + lens(b) + "|" + lens(c), "8 11|9 12|10");
+
+  WorkList large = works_of({8, 9, 10, 11, 12, 13}), small = works_of({8, 9, 10});
+  deal_works({&large, &small});
+  EXPECT_EQ(lens(large) + "|" + lens(small), "11 12 13|8 9 10");
+  small = works_of({8, 9, 10}), large = works_of({8, 9, 10, 11, 12, 13});
+  deal_works({&small, &large});
+  EXPECT_EQ(lens(small) + "|" + lens(large), "8 9 10|11 12 13");
+
+  WorkList alone = works_of({8, 9}), none, one = works_of({8});
+  deal_works({&alone});
+  EXPECT_EQ(lens(alone), "8 9");
+  deal_works({&none, &one});
+  EXPECT_EQ(lens(none) + "|" + lens(one), "|8");
+
+  WorkList other_page = works_of({8}, 64), pages = works_of({8}, 16);
+  deal_works({&other_page, &pages});
+  EXPECT_EQ(lens(other_page) + "|" + lens(pages), "8|8") << "another spec is another work";
+}
+
 }  // namespace
 }  // namespace pagetune

@@ -140,6 +140,7 @@ TEST_P(Crashes, BlockTheCandidateAndNothingElse) {
   expect_next_best(shop, report);
   expect_names_it(report.wrong, GetParam().reason);
   EXPECT_TRUE(report.left_out.empty());
+  EXPECT_FALSE(report.complete());
   ASSERT_EQ(shop.blocked().size(), 1U);
   EXPECT_EQ(shape_of(shop.blocked()[0].first), shape_of(fastest().config));
   EXPECT_NE(shop.blocked()[0].second.find(GetParam().reason), std::string::npos);
@@ -166,6 +167,7 @@ TEST_P(Once, IsForgiven) {
   const SessionReport report = shop.run();
   EXPECT_EQ(report.count(Outcome::tuned), 1);
   EXPECT_TRUE(fs::exists(shop.dir / "faulted"));
+  EXPECT_TRUE(report.complete());
   EXPECT_EQ(shop.stored().at(0).config, fastest().config);
   EXPECT_TRUE(report.wrong.empty() && report.left_out.empty() && shop.blocked().empty());
 }
@@ -201,6 +203,7 @@ TEST(Workers, AnOutsidersKillBlocksNobody) {
   const SessionReport report = shop.run();
   expect_next_best(shop, report);
   expect_names_it(report.left_out, "was killed by SIGKILL");
+  EXPECT_FALSE(report.complete());
   EXPECT_TRUE(report.wrong.empty() && shop.blocked().empty());
 }
 
@@ -210,6 +213,7 @@ TEST(Workers, AnInterruptBlocksNobody) {
   shop.context.interrupted = [&] { return fs::exists(shop.dir / "faulted"); };
   const SessionReport report = shop.run();
   EXPECT_TRUE(report.interrupted);
+  EXPECT_FALSE(report.complete());
   EXPECT_TRUE(report.wrong.empty() && shop.blocked().empty());
 }
 

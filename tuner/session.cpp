@@ -393,6 +393,10 @@ int SessionReport::count(Outcome outcome) const {
   return static_cast<int>(std::count_if(works.begin(), works.end(), [&](const WorkResult& work) { return work.outcome == outcome; }));
 }
 
+bool SessionReport::complete() const {
+  return count(Outcome::tuned) + count(Outcome::stored_before) == static_cast<int>(works.size()) && wrong.empty() && left_out.empty();
+}
+
 bool is_current(const Winner& winner, const AttentionSpec& spec, const Target& target, const MeasurePolicy& policy) {
   const ConfigSpace& space = ConfigSpace::builtin();
   return winner.policy_hash == policy.hash() && winner.generator_hash == generator_hash() &&

@@ -60,6 +60,7 @@ struct SessionReport {
   std::vector<std::string> throttled;  // problems in whose race the device slowed down and stayed slow
   bool interrupted = false;
   int count(Outcome) const;
+  bool complete() const;               // every work has its winner, and no candidate was blocked or left out
 };
 
 // Throws WorkerUnavailable if the device's worker cannot be had any more; what was tuned before is stored.

@@ -1,5 +1,8 @@
 #include "tuner/shard.hpp"
 
+#include <algorithm>
+#include <map>
+#include <utility>
 #include <charconv>
 #include <cstdint>
 #include <string_view>
@@ -112,6 +115,29 @@ int shard_of(const std::string& spec_key, Bucket bucket, int count) {
 
 void keep_shard(WorkList& list, const Shard& shard) {
   std::erase_if(list.works, [&](const Work& work) { return shard_of(spec_key(work.spec), work.bucket, shard.count) != shard.index; });
+}
+
+void deal_works(const std::vector<WorkList*>& alike) {
+  using Pair = std::pair<std::string, Bucket>;
+  std::map<Pair, std::vector<size_t>> holders;  // whose lists have it
+  std::vector<Pair> order;
+  for (size_t device = 0; device < alike.size(); ++device)
+    for (const Work& work : alike[device]->works) {
+      std::vector<size_t>& at = holders[{spec_key(work.spec), work.bucket}];
+      if (at.empty()) order.emplace_back(spec_key(work.spec), work.bucket);
+      at.push_back(device);
+    }
+  std::stable_sort(order.begin(), order.end(), [&](const Pair& a, const Pair& b) { return holders[a].size() < holders[b].size(); });
+  std::vector<int> dealt(alike.size(), 0);
+  std::map<Pair, size_t> owner;
+  for (const Pair& pair : order) {
+    const std::vector<size_t>& may = holders[pair];
+    const size_t to = *std::min_element(may.begin(), may.end(), [&](size_t a, size_t b) { return dealt[a] < dealt[b]; });
+    ++dealt[to];
+    owner[pair] = to;
+  }
+  for (size_t device = 0; device < alike.size(); ++device)
+    std::erase_if(alike[device]->works, [&](const Work& work) { return owner.at({spec_key(work.spec), work.bucket}) != device; });
 }
 
 }  // namespace pagetune

@@ -1,8 +1,9 @@
-// Many machines share a work list: each takes the pairs of one shard. Pure.
+// Many machines share a work list: each takes the pairs of one shard; and the devices of a machine what they are dealt. Pure.
 #pragma once
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "codegen/bucket.hpp"
 #include "tuner/worklist.hpp"
@@ -27,5 +28,9 @@ int shard_of(const std::string& spec_key, Bucket, int count);
 
 // Leaves only the shard's works in the list.
 void keep_shard(WorkList&, const Shard&);
+
+// Devices of one kind, which have one table of winners, share out their works: each pair stays in one of the lists that have it (where memory differs, not all do),
+// in the one with the fewest so far; pairs that few lists have come first.
+void deal_works(const std::vector<WorkList*>& alike);
 
 }  // namespace pagetune

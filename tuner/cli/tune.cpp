@@ -130,8 +130,7 @@ void print_report(const SessionReport& report, const Workset& set, const Store& 
 int exit_code(const SessionReport& report, const WorkList& list) {
   int done = report.count(Outcome::tuned) + report.count(Outcome::stored_before);
   if (done == 0 && !report.works.empty()) return kFailed;
-  bool all = done == static_cast<int>(report.works.size()) && list.refused.empty() && report.wrong.empty() && report.left_out.empty();
-  return all ? kDone : kPartly;
+  return report.complete() && list.refused.empty() ? kDone : kPartly;
 }
 
 std::string message_of(const std::exception_ptr& failure) {
@@ -151,21 +150,18 @@ struct DeviceSession {
   SessionReport report;
   std::exception_ptr failure;
   bool unsuited = false;  // there is nothing to tune, whatever the shard
-  bool idle = false;      // others of its kind have all the works
+  bool able = false;      // had works before the devices of its kind shared them out
 };
 
-// Devices of one kind have one table of winners: each tunes its part of the works, and one that gets none is left out.
+// Each device tunes its part of the works; one that gets none, since others of its kind have all, is left out.
 void deal_works(std::vector<DeviceSession>& sessions) {
-  std::map<std::string, std::vector<DeviceSession*>> kinds;
-  for (DeviceSession& session : sessions) kinds[session.set.device->environment().key()].push_back(&session);
-  for (const auto& [kind, alike] : kinds) {
-    const std::vector<Work> all = alike.front()->set.list.works;
-    if (alike.size() == 1 || all.empty()) continue;
-    for (DeviceSession* session : alike) session->set.list.works.clear();
-    for (size_t i = 0; i < all.size(); ++i) alike[i % alike.size()]->set.list.works.push_back(all[i]);
-    for (DeviceSession* session : alike) session->idle = session->set.list.works.empty();
+  std::map<std::string, std::vector<WorkList*>> kinds;
+  for (DeviceSession& session : sessions) {
+    session.able = !session.set.list.works.empty();
+    kinds[session.set.device->environment().key()].push_back(&session.set.list);
   }
-  std::erase_if(sessions, [](const DeviceSession& session) { return session.idle; });
+  for (const auto& [kind, alike] : kinds) pagetune::deal_works(alike);
+  std::erase_if(sessions, [](const DeviceSession& session) { return session.able && session.set.list.works.empty(); });
 }
 
 // Each session has the whole budget.

@@ -107,27 +107,47 @@ TEST(Verify, CatchesRowsThatAreNobodys) {
   EXPECT_FALSE(on_device.check(reference(spec, problem.params())).ok);
 }
 
-// Fault: another candidate's result in the same buffer passes for this one's.
-TEST(Verify, CatchesAKernelThatWritesHalfOfTheOutput) {
-  for (const int kept : {0, 1}) {
-    const AttentionSpec spec = small_spec();
-    FakeDevice device;
-    const Verifier verifier(device, spec);
-    const auto right = plain_kernel(spec);
-    ASSERT_TRUE(verifier.check(FakeModule(right), 1).ok);
-    const FakeModule half([&](const pt_decode_params& p) {
-      std::vector<char> before(static_cast<size_t>(p.batch * p.out_stride_seq * 2));
+// Fault: another candidate's result in the same buffer passes for this one's: two that write a half each make a whole.
+TEST(Verify, CatchesKernelsThatWriteHalfOfTheOutput_B172) {
+  const AttentionSpec spec = small_spec();
+  FakeDevice device;
+  const Verifier verifier(device, spec);
+  const auto right = plain_kernel(spec);
+  const auto half = [&](size_t kept) {
+    return FakeModule([&, kept](const pt_decode_params& p) {
       const size_t used = static_cast<size_t>((p.batch - 1) * p.out_stride_seq + spec.q_heads * spec.head_dim_v) * 2;
+      std::vector<char> before(used);
       std::memcpy(before.data(), p.out, used);
       right(p);
       for (size_t i = 0; i < used / 2; ++i) {
-        if (static_cast<int>(i % 2) != kept) std::memcpy(static_cast<char*>(p.out) + 2 * i, before.data() + 2 * i, 2);
+        if (i % 2 != kept) std::memcpy(static_cast<char*>(p.out) + 2 * i, before.data() + 2 * i, 2);
       }
     });
-    const Check check = verifier.check(half, 1);
+  };
+  ASSERT_TRUE(verifier.check(FakeModule(right), 1).ok);
+  for (const size_t kept : {0, 1, 0, 1}) {
+    const Check check = verifier.check(half(kept), 1);
     EXPECT_FALSE(check.ok);
     EXPECT_NE(check.what.find("not written"), std::string::npos) << check.what;
   }
+}
+
+// Fault: a kernel that does not reset its counters is right once, and wrong from its second launch on, when an engine runs it.
+TEST(Verify, CatchesWhatALaunchLeavesInTheWorkspace_B173) {
+  const AttentionSpec spec = small_spec(DType::fp32);
+  const auto right = plain_kernel(spec);
+  FakeDevice device;
+  const FakeModule accumulates([&](const pt_decode_params& p) {
+    constexpr uint64_t kMine = 0x70745f6d6572ull;  // anything else is garbage, and counts as zero
+    uint64_t state = 0;
+    std::memcpy(&state, p.workspace, sizeof state);
+    right(p);
+    if (state == kMine) static_cast<float*>(p.out)[16 * 4 + 3] += 1;
+    std::memcpy(p.workspace, &kMine, sizeof kMine);
+  });
+  const Check check = verify(device, accumulates, spec, 4);
+  EXPECT_FALSE(check.ok);
+  EXPECT_NE(check.what.find("in the workspace that the first left"), std::string::npos) << check.what;
 }
 
 // A right kernel that also does something forbidden; `what` must name the place.

@@ -78,7 +78,7 @@ TEST_F(Cli, NoDeviceExitsWith4) {
 }
 
 // Fault: the cache directory moves between runs.
-TEST_F(Cli, PrintsTheSameCacheDirectoryEachTime) {
+TEST_F(Cli, PrintsTheSameCacheDirectoryEachTime_B184) {
   for (int i = 0; i < 3; ++i) {
     Result result = run({"info", "--print-cache-dir"});
     EXPECT_EQ(result.code, 0);

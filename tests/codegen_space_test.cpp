@@ -241,6 +241,18 @@ TEST(Space, HashFollowsTheTuningSpace) {
   EXPECT_EQ(hash(changed), base);
 }
 
+// Catches winners that name their kernel by its place in a list: values in front of a parameter's others must not change what a config says, nor whom the space admits.
+TEST(Space, ValuesInFrontChangeNoConfig_B176) {
+  nlohmann::json grown = builtin_json();
+  nlohmann::json& values = grown["decode_cuda"]["tuning_params"]["NUM_STAGES"];
+  values.insert(values.begin(), 1);
+  const ConfigSpace before = ConfigSpace::builtin(), after = ConfigSpace::parse(grown.dump());
+  const Target target = Target::by_name("sm_90a");
+  const auto now = after.candidates(AttentionSpec{}, target, Bucket{3, 12}).configs;
+  for (const KernelConfig& config : before.candidates(AttentionSpec{}, target, Bucket{3, 12}).configs)
+    EXPECT_NE(std::find(now.begin(), now.end(), KernelConfig::from_json(config.canonical_json())), now.end()) << config.canonical_json();
+}
+
 // Catches a file that is taken although part of it is misspelt and therefore without effect.
 TEST(Space, ParseNamesWhatIsWrong) {
   auto parse_error = [](auto change) {

@@ -17,7 +17,7 @@ namespace pagetune {
 namespace {
 
 // Fault: a field that is not written, not read, or loses bits on the way.
-TEST(StoreWinners, EveryFieldComesBackBitForBitAfterReopening) {
+TEST(StoreWinners, EveryFieldComesBackBitForBitAfterReopening_B182) {
   TempDir dir;
   Store::Row row = sample_row();
   row.winner.median_us = std::nextafter(0.1, 1);
@@ -35,19 +35,21 @@ TEST(StoreWinners, EveryFieldComesBackBitForBitAfterReopening) {
 }
 
 // Fault: a key that leaves out a field of the spec or the environment, so that one winner overwrites another.
-TEST(StoreWinners, SpecsAndEnvironmentsThatDifferInOneFieldHaveRowsOfTheirOwn) {
+TEST(StoreWinners, SpecsAndEnvironmentsThatDifferInOneFieldHaveRowsOfTheirOwn_B175) {
   TempDir dir;
-  AttentionSpec base, lse, layout, checked;
+  AttentionSpec base, lse, layout, checked, sinks, scale;
+  sinks.sinks = true;
+  scale.kv_scale = ScaleGranularity::tensor;
   lse.lse = true;
   layout.layout = Layout::hnd;
   checked.checked = true;
   Environment other_driver = sample_environment();
   other_driver.driver = "13.1";
   auto store = Store::open(dir.path());
-  for (const auto& spec : {base, lse, layout, checked}) put(*store, sample_row({0, 4}, spec));
+  for (const auto& spec : {base, lse, layout, checked, sinks, scale}) put(*store, sample_row({0, 4}, spec));
   put(*store, sample_row({0, 4}, base, other_driver));
   put(*store, sample_row({1, 4}, base));
-  EXPECT_EQ(store->all_winners().size(), 6u);
+  EXPECT_EQ(store->all_winners().size(), 8u);
   EXPECT_EQ(store->winners(sample_environment().key(), spec_key(base)).size(), 2u);
   EXPECT_EQ(store->winners(other_driver.key(), spec_key(base)).size(), 1u);
   EXPECT_EQ(store->winners(sample_environment().key(), spec_key(lse)).size(), 1u);

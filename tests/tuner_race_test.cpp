@@ -144,7 +144,7 @@ TEST(Race, IncumbentStaysWithinTheTieBandOnly) {
 }
 
 // Fault: a gain below 1 % replaces the default; a gain of 5 % does not.
-TEST(Race, DefaultIsKeptWithoutARealGain) {
+TEST(Race, DefaultIsKeptWithoutARealGain_B179) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     Field field;
     field.seed = seed;

@@ -99,7 +99,7 @@ DeviceProblem::~DeviceProblem() = default;
 size_t DeviceProblem::row_bytes() const { return static_cast<size_t>(host_.spec().q_heads) * static_cast<size_t>(host_.spec().head_dim_v * (bits_of(host_.spec().out_dtype) / 8)); }
 int64_t DeviceProblem::out_byte(int64_t row) const { return host_.out_offset(row) * (bits_of(host_.spec().out_dtype) / 8); }
 
-void DeviceProblem::poison(size_t bytes) {
+void DeviceProblem::poison_outputs() {
   if (out_->guarded() != nullptr) {
     out_->guarded()->poison();
   } else {
@@ -108,6 +108,10 @@ void DeviceProblem::poison(size_t bytes) {
     for (int64_t row = 0; row < host_.rows(); ++row) device_.upload(out_->data() + out_byte(row), pattern.data(), pattern.size());
   }
   if (lse_) lse_->guarded()->poison();
+}
+
+void DeviceProblem::poison(size_t bytes) {
+  poison_outputs();
   if (!workspace_ || workspace_->size() != bytes) {
     workspace_ = std::make_unique<GuardedBuffer>(device_, bytes);
   } else {
@@ -119,6 +123,15 @@ void DeviceProblem::poison(size_t bytes) {
 
 void DeviceProblem::run(const Module& module, LaunchPlan plan) {
   poison(workspace_bytes(host_.spec(), params_.batch, plan));
+  launch(module, plan);
+}
+
+void DeviceProblem::run_again(const Module& module, LaunchPlan plan) {
+  poison_outputs();
+  launch(module, plan);
+}
+
+void DeviceProblem::launch(const Module& module, LaunchPlan plan) {
   check_params(host_.spec(), plan, params_);
   module.launch(complete(host_.spec(), plan, params_), device_.stream());
   device_.synchronize();

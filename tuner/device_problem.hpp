@@ -46,6 +46,8 @@ class DeviceProblem {
   void poison(size_t workspace_bytes);
   // The same, launches and waits. Call outputs() and check() afterwards.
   void run(const Module&, LaunchPlan);
+  // The same, in the workspace as the launch before left it.
+  void run_again(const Module&, LaunchPlan);
   void run(Kernel&);
   void run(Kernel&, Selection);
 
@@ -57,6 +59,8 @@ class DeviceProblem {
 
  private:
   class Memory;
+  void poison_outputs();
+  void launch(const Module&, LaunchPlan);
   size_t row_bytes() const;             // of out
   int64_t out_byte(int64_t row) const;  // where it begins
 

@@ -184,7 +184,7 @@ void expect_left_alone(const std::string& sql, const std::string& word) {
 }
 
 // Fault: a newer program's results are overwritten, or another program's file is taken over.
-TEST(StoreCorruption, FilesOfOthersAreLeftAlone) {
+TEST(StoreCorruption, FilesOfOthersAreLeftAlone_B182) {
   expect_left_alone("PRAGMA user_version=999", "999");
   expect_left_alone("PRAGMA user_version=0", "version 0");
   expect_left_alone("PRAGMA application_id=7", "not a database of pagetune");

@@ -86,7 +86,7 @@ TEST(StoreProcesses, EightWritersLoseNothing) {
 }
 
 // Fault: a process that dies in the middle of a write leaves a file that cannot be used, or half a binary.
-TEST(StoreProcesses, AKilledWriterLeavesAUsableStore) {
+TEST(StoreProcesses, AKilledWriterLeavesAUsableStore_B182) {
   TempDir dir;
   for (int round = 0; round < 8; ++round) {
     std::filesystem::remove(dir / "log");

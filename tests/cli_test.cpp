@@ -1,4 +1,6 @@
 // The program as a user runs it: real processes, the CPU backend, a cache directory of their own.
+#include <pty.h>
+
 #include <algorithm>
 #include <csignal>
 
@@ -310,6 +312,54 @@ TEST_F(Cli, TuneWorksInWorkersAndWithout) {
   }
 }
 
+// Fault: what a fleet's log collector reads is no JSON, leaves out a bucket, or says it before its winner is stored.
+TEST_F(Cli, EventsAreLinesOfJsonWhereThereIsNoTerminal) {
+  const Result result = tune();
+  ASSERT_EQ(result.code, 0) << result.err;
+  std::istringstream lines(result.err);
+  int progress = 0;
+  std::vector<Json> buckets;
+  for (std::string line; std::getline(lines, line);) {
+    const Json event = Json::parse(line, nullptr, false);
+    ASSERT_TRUE(event.is_object()) << line;
+    EXPECT_EQ(event["time"].get<std::string>().size(), std::string("2026-12-01T00:15:42.123Z").size()) << line;
+    if (event["event"] == "bucket") buckets.push_back(event);
+    if (event["event"] != "progress") continue;
+    ++progress;
+    EXPECT_EQ(event["works"], 2) << line;
+    EXPECT_GE(event["eta_s"].get<double>(), 0) << line;
+  }
+  EXPECT_GE(progress, 3);
+  ASSERT_EQ(buckets.size(), 2U);
+  EXPECT_EQ(buckets[1]["len"], 256);
+  EXPECT_EQ(buckets[1]["outcome"], "tuned");
+  const Json stored = Json::parse(run({"explain", tiny(), "--device", "cpu", "--batch", "1", "--len", "256", "--json"}).out)["answers"][0];
+  EXPECT_EQ(buckets[1]["winner"]["median_us"], stored["winner"]["median_us"]);
+  EXPECT_TRUE(run({"tune", tiny(), "--device", "cpu", "--batch", "1", "--len", "64,256", "--retune", "--budget", "8s", "--json"}).err.empty());
+}
+
+// Fault: people at a terminal are shown JSON, or a new line for every step.
+TEST_F(Cli, ATerminalIsShownOneLineThatIsRewritten) {
+  int terminal = -1;
+  const pid_t child = forkpty(&terminal, nullptr, nullptr, nullptr);
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    setenv("PAGETUNE_CACHE_DIR", cache().c_str(), 1);
+    dup2(open("/dev/null", O_WRONLY), STDOUT_FILENO);
+    execl(PAGETUNE_PROGRAM, PAGETUNE_PROGRAM, "tune", tiny().c_str(), "--device", "cpu", "--batch", "1", "--len", "64,256", "--budget", "8s", nullptr);
+    _exit(127);
+  }
+  std::string shown;
+  char buffer[4096];
+  for (ssize_t got; (got = read(terminal, buffer, sizeof buffer)) > 0;) shown.append(buffer, static_cast<size_t>(got));
+  close(terminal);
+  EXPECT_EQ(finish(child).code, 0) << shown;
+  EXPECT_NE(shown.find("\r\033[K[2/2] "), std::string::npos) << shown;
+  EXPECT_NE(shown.find("; done within"), std::string::npos) << shown;
+  EXPECT_EQ(shown.find('\n'), std::string::npos) << shown;
+  EXPECT_EQ(shown.find('{'), std::string::npos) << shown;
+}
+
 // Fault: winners that were timed as graphs pass for eager ones, so that who deploys without graphs tunes nothing; or --eager measures as without it.
 TEST_F(Cli, EagerWinnersAreNotThoseOfGraphs) {
   ASSERT_EQ(tune().code, 0);
@@ -375,7 +425,7 @@ TEST_F(Cli, AllDevicesAreTuned) {
 // Fault: Ctrl-C kills the process with what it had, or is ignored.
 TEST_F(Cli, AnInterruptEndsTheSessionAndSaysHowToGoOn) {
   pid_t child = start({"tune", tiny(), "--device", "cpu", "--batch", "1,2,4", "--len", "256,1024,4096", "--budget", "10m"});
-  for (int waited_ms = 0; read_file(dir_ / "err").find("[1/9]") == std::string::npos && waited_ms < 60000; waited_ms += 20) usleep(20000);
+  for (int waited_ms = 0; read_file(dir_ / "err").find("\"works\":9") == std::string::npos && waited_ms < 60000; waited_ms += 20) usleep(20000);
   kill(child, SIGINT);
   Result result = finish(child);
   EXPECT_TRUE(result.code == 1 || result.code == 3) << result.code << result.err;

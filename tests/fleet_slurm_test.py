@@ -174,7 +174,7 @@ def run(cluster, folder, source, program):
     said = cluster.ask(f"{source}/examples/fleet/slurm.sh", "submit", f"{folder}/tiny.json", out, str(SHARDS), *SHAPE, "--budget", "8s", PAGETUNE=program)
     array_job, merge_job = re.findall(r"job (\d+)", said)
     task, log = f"{array_job}_{victim}", f"{out}/log/tune-{victim}.txt"
-    wait_for(f"progress of task {task}", lambda: b"[1/" in read(log), 40)
+    wait_for(f"progress of task {task}", lambda: b'"work":1' in read(log), 40)
     cluster.ask("scancel", "--full", "--signal=KILL", task)
     wait_for(f"end of task {task}", lambda: cluster.state(task) not in ("RUNNING", "COMPLETING"), 20)
     cluster.ask("scontrol", "requeue", task)

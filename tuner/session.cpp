@@ -339,6 +339,7 @@ class Session {
       const Work& work = report_.works[todo_[k]].work;
       announce(k, fmt::format("{}: bucket {}, {} candidates", spec_text(spec), work.bucket.text(), sets[k - begin].configs.size()));
       report_.works[todo_[k]] = tuner.tune(work, sets[k - begin], share_until(k, k + 1));
+      if (context_.ended) context_.ended(report_.works[todo_[k]]);
     }
     return end;
   }

@@ -21,26 +21,6 @@ struct Progress {
   double eta_s = 0;             // until the session ends; at most what is left of the budget
 };
 
-// Where a session runs.
-struct SessionContext {
-  Target target;
-  Environment environment;
-  Store* store = nullptr;
-  std::function<std::unique_ptr<Workbench>(const AttentionSpec&)> workbench;
-  std::function<double()> now_s;        // steady clock, seconds
-  std::function<bool()> interrupted;    // the user wants to stop: the running round is finished
-  std::function<void(const Progress&)> progress;
-};
-
-struct SessionOptions {
-  double budget_s = 180;
-  bool retune = false;  // also what is in the store already
-  MeasurePolicy policy;
-  Search search = Search::racing;
-  std::function<void(const RecordedRace&)> record;  // gets every race with its samples; may be empty
-  std::string id;       // recorded with each winner
-};
-
 enum class Outcome : unsigned char { tuned, stored_before, failed, not_reached };
 const char* name_of(Outcome);
 
@@ -51,6 +31,27 @@ struct WorkResult {
   std::string message;                 // why not, one sentence
   int candidates = 0, timed = 0;       // after pruning; of them with a time
   std::vector<std::pair<std::string, int>> rejected;  // reason -> how many, before and in the race
+};
+
+// Where a session runs.
+struct SessionContext {
+  Target target;
+  Environment environment;
+  Store* store = nullptr;
+  std::function<std::unique_ptr<Workbench>(const AttentionSpec&)> workbench;
+  std::function<double()> now_s;        // steady clock, seconds
+  std::function<bool()> interrupted;    // the user wants to stop: the running round is finished
+  std::function<void(const Progress&)> progress;
+  std::function<void(const WorkResult&)> ended;  // of a work, once its winner is stored or it has failed; may be empty
+};
+
+struct SessionOptions {
+  double budget_s = 180;
+  bool retune = false;  // also what is in the store already
+  MeasurePolicy policy;
+  Search search = Search::racing;
+  std::function<void(const RecordedRace&)> record;  // gets every race with its samples; may be empty
+  std::string id;       // recorded with each winner
 };
 
 struct SessionReport {

@@ -136,7 +136,8 @@ int run_ab_verb(const AbArguments& arguments) {
   for (; done < all.size() && !interrupted(); ++done) {
     Comparison& at = all[done];
     if (done == 0 || all[done - 1].work.spec != at.work.spec) bench = make_workbench(*set.device, *store, at.work.spec, set.policy);
-    line.show(fmt::format("[{}/{}] {}: bucket {}", done + 1, all.size(), spec_text(at.work.spec), at.work.bucket.text()));
+    const std::string what = fmt::format("{}: bucket {}", spec_text(at.work.spec), at.work.bucket.text());
+    line.show(fmt::format("[{}/{}] {}", done + 1, all.size(), what), "progress", {{"work", done + 1}, {"works", all.size()}, {"what", what}});
     at.result = compare(*bench, at.work.bucket, at.a, at.b, set.policy, budget_s, steady_seconds, interrupted);
     at.text = sentence(at.result, set.policy, budget_s);
     line.clear();

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <ctime>
 #include <exception>
@@ -72,22 +73,24 @@ void print_unfinished(const SessionReport& report) {
       fmt::print(stderr, "{}: {}, bucket {}: {}\n", name_of(work.outcome), spec_text(work.work.spec), work.work.bucket.text(), work.message);
 }
 
+Json work_json(const WorkResult& work) {
+  Json entry{{"outcome", name_of(work.outcome)}, {"batch", work.work.bucket.batch()}, {"len", work.work.bucket.len()}, {"layers", work.work.layers}};
+  if (work.work.hits > 0) entry["hits"] = work.work.hits;
+  if (work.winner) entry["winner"] = winner_json(work.work.spec, *work.winner);
+  if (!work.message.empty()) entry["message"] = work.message;
+  if (work.outcome != Outcome::stored_before) {
+    entry["candidates"] = work.candidates;
+    entry["timed"] = work.timed;
+    Json rejected = Json::object();
+    for (const auto& [reason, count] : work.rejected) rejected[reason] = count;
+    entry["rejected"] = rejected;
+  }
+  return entry;
+}
+
 Json report_json(const SessionReport& report, const Workset& set, const Store& store) {
   Json works = Json::array();
-  for (const WorkResult& work : report.works) {
-    Json entry{{"outcome", name_of(work.outcome)}, {"batch", work.work.bucket.batch()}, {"len", work.work.bucket.len()}, {"layers", work.work.layers}};
-    if (work.work.hits > 0) entry["hits"] = work.work.hits;
-    if (work.winner) entry["winner"] = winner_json(work.work.spec, *work.winner);
-    if (!work.message.empty()) entry["message"] = work.message;
-    if (work.outcome != Outcome::stored_before) {
-      entry["candidates"] = work.candidates;
-      entry["timed"] = work.timed;
-      Json rejected = Json::object();
-      for (const auto& [reason, count] : work.rejected) rejected[reason] = count;
-      entry["rejected"] = rejected;
-    }
-    works.push_back(entry);
-  }
+  for (const WorkResult& work : report.works) works.push_back(work_json(work));
   auto left_out = [](const std::vector<LeftOut>& list) {
     Json entries = Json::array();
     for (const LeftOut& one : list) entries.push_back({{"what", one.what}, {"reason", one.reason}});
@@ -249,7 +252,7 @@ Search search_option(const std::string& name) {
 
 SessionReport tune_workset(const Workset& set, Store& store, double budget_s, bool retune, bool quiet, const TuneWays& ways) {
   Device& device = *set.device;
-  ProgressLine line(quiet, ways.beside_others ? device.id() + ": " : "");
+  ProgressLine line(quiet, ways.beside_others ? device.id() : "");
   std::optional<Workers> workers;
   if (ways.workers || (ways.workers_on_cpu && device.target().backend == Backend::cpu)) workers.emplace(std::vector<std::string>{"/proc/self/exe", "worker"}, device.id(), device.target(), store.dir());
   SessionContext context;
@@ -262,7 +265,13 @@ SessionReport tune_workset(const Workset& set, Store& store, double budget_s, bo
   context.now_s = steady_seconds;
   context.interrupted = interrupted;
   context.progress = [&](const Progress& progress) {
-    line.show(fmt::format("[{}/{}] {}; done within {}", progress.work + 1, progress.works, progress.what, duration_text(progress.eta_s)));
+    line.show(fmt::format("[{}/{}] {}; done within {}", progress.work + 1, progress.works, progress.what, duration_text(progress.eta_s)), "progress",
+              {{"work", progress.work + 1}, {"works", progress.works}, {"what", progress.what}, {"eta_s", std::round(progress.eta_s * 10) / 10}});
+  };
+  context.ended = [&](const WorkResult& work) {
+    Json event = work_json(work);
+    if (!work.winner) event["spec"] = Json::parse(canonical_json(work.work.spec));
+    line.note("bucket", event);
   };
   SessionOptions options;
   options.budget_s = budget_s;

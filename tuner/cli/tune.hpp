@@ -15,11 +15,11 @@ Search search_option(const std::string& name);
 struct TuneWays {
   bool workers = false;        // candidates run in worker processes
   bool workers_on_cpu = false; // on the CPU they do
-  bool beside_others = false;  // several devices at a time: lines of progress begin with the device's id
+  bool beside_others = false;  // several devices at a time: what is shown names the device
   Search search = Search::racing;
   std::function<void(const RecordedRace&)> record;  // may be empty
 };
-// Runs a session over the list, with progress on stderr unless quiet.
+// Runs a session over the list, with progress, or events, on stderr unless quiet.
 SessionReport tune_workset(const Workset&, Store&, double budget_s, bool retune, bool quiet, const TuneWays& = {});
 
 }  // namespace pagetune::cli

@@ -72,7 +72,7 @@ class DiskStore final : public Store {
   Usage usage() const override {
     std::optional<BinaryTable::Usage> stored = binaries_.usage();
     if (!stored) stored = BinaryTable::Usage{memory_.count(), memory_.bytes()};
-    return {winners_.count(), stored->count, stored->bytes};
+    return {winners_.count(), winners_.unstored(), stored->count, stored->bytes};
   }
 
  private:

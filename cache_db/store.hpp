@@ -79,7 +79,7 @@ class Store {
 
   struct Counters { uint64_t hits = 0, compiles = 0, corrupt = 0; };
   virtual Counters counters() const = 0;
-  struct Usage { int64_t winners = 0, binaries = 0, binary_bytes = 0; };
+  struct Usage { int64_t winners = 0, unstored = 0, binaries = 0, binary_bytes = 0; };  // unstored: of the winners, those that the file did not take
   virtual Usage usage() const = 0;
 };
 

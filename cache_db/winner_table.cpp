@@ -244,6 +244,11 @@ std::optional<Merged> WinnerTable::merge(const std::vector<MergeSource>& sources
   return result;
 }
 
+int64_t WinnerTable::unstored() {
+  std::lock_guard lock(mutex_);
+  return static_cast<int64_t>(rows_.size());
+}
+
 int64_t WinnerTable::count() {
   auto stored = db_.read([](SQLite::Database& db) { return db.execAndGet("SELECT count(*) FROM winner").getInt64(); });
   std::lock_guard lock(mutex_);

@@ -24,6 +24,7 @@ class WinnerTable {
   std::vector<std::pair<KernelConfig, std::string>> blocked(const std::string& env_key, const std::string& spec_key);
   std::optional<Merged> merge(const std::vector<MergeSource>&, const MergeRule&);  // nothing if the file did not take it
   int64_t count();
+  int64_t unstored();  // of them, those in memory only
 
  private:
   using Key = std::tuple<std::string, std::string, Bucket>;

@@ -1,4 +1,5 @@
 // The program as a user runs it: real processes, the CPU backend, a cache directory of their own.
+#include <SQLiteCpp/SQLiteCpp.h>
 #include <pty.h>
 
 #include <algorithm>
@@ -310,6 +311,23 @@ TEST_F(Cli, TuneWorksInWorkersAndWithout) {
     Result warm = run({"prewarm", tiny(), "--device", "cpu", "--batch", "1", "--len", "64,256", "--json"});
     EXPECT_EQ(Json::parse(warm.out)["devices"][0]["compiled"], 0);
   }
+}
+
+// Fault: a session whose winners no file takes ends as a success, and the next one begins anew.
+TEST_F(Cli, WinnersThatCannotBeStoredAreSaid) {
+  fs::create_directory(cache());
+  fs::permissions(cache(), fs::perms::owner_all);
+  std::ofstream(cache() / "winners.db") << std::string(4096, 'x');  // damaged: set aside, and replaced
+  EXPECT_EQ(tune().code, 0);
+  {
+    SQLite::Database db((cache() / "winners.db").string(), SQLite::OPEN_READWRITE);
+    db.exec("PRAGMA user_version=999");  // a newer pagetune's
+  }
+  const Result result = tune();
+  EXPECT_EQ(result.code, 3) << result.err;
+  EXPECT_NE(result.err.find("2 winners could not be stored"), std::string::npos) << result.err;
+  EXPECT_EQ(result.out.find("stored in"), std::string::npos) << result.out;
+  EXPECT_EQ(Json::parse(tune({"--json"}).out)["devices"][0]["unstored"], 2);
 }
 
 // Fault: what a fleet's log collector reads is no JSON, leaves out a bucket, or says it before its winner is stored.

@@ -13,7 +13,7 @@ add_dependencies(tuner_workers_test tuner_worker_helper)
 # The program as a user runs it, on the CPU backend with a cache directory of its own.
 if(PAGETUNE_CPU_BACKEND)
   foreach(program cli_test cli_fleet_test)
-    pagetune_test(${program} ${program}.cpp LIBS pagetune_store)
+    pagetune_test(${program} ${program}.cpp LIBS pagetune_store SQLiteCpp)
     target_compile_definitions(${program} PRIVATE PAGETUNE_PROGRAM="$<TARGET_FILE:pagetune_program>")
     add_dependencies(${program} pagetune_program pagetune_cpu)
   endforeach()

@@ -105,6 +105,7 @@ Json report_json(const SessionReport& report, const Workset& set, const Store& s
           {"wrong", report.wrong},
           {"throttled", report.throttled},
           {"left_out", report.left_out},
+          {"unstored", store.usage().unstored},
           {"refused", left_out(set.list.refused)},
           {"skipped", left_out(set.list.skipped)},
           {"works", works}};
@@ -123,7 +124,7 @@ void print_report(const SessionReport& report, const Workset& set, const Store& 
     fmt::print("{}: {} buckets tuned{}\n\n", set.device->environment().device, tuned, before ? fmt::format(", {} stored before", before) : "");
   print_winners(report, set.list);
   print_unfinished(report);
-  if (tuned > 0) fmt::print("stored in {}\n", store.dir());
+  if (tuned > 0 && store.usage().unstored == 0) fmt::print("stored in {}\n", store.dir());
   if (const int left = report.count(Outcome::not_reached); left > 0) {
     std::fflush(stdout);
     fmt::print(stderr, "{} left: the same command goes on with {}\n", left == 1 ? "1 bucket is" : fmt::format("{} buckets are", left), left == 1 ? "it" : "them");
@@ -227,6 +228,11 @@ int run_tune(const TuneArguments& arguments) {
     codes.push_back(exit_code(session.report, session.set.list));
   }
   print_problems(*store);
+  if (const int64_t lost = store->usage().unstored; lost > 0) {
+    fmt::print(stderr, "{} could not be stored and {} lost with the end of this program: repair what is said above, or set PAGETUNE_CACHE_DIR to a directory of your own, and tune again\n",
+               lost == 1 ? "1 winner" : fmt::format("{} winners", lost), lost == 1 ? "is" : "are");
+    codes.push_back(kPartly);
+  }
   if (arguments.json) fmt::print("{}\n", document_json(shard, reports).dump(2));
   bool same = std::all_of(codes.begin(), codes.end(), [&](int code) { return code == codes.front(); });
   return same ? codes.front() : kPartly;

@@ -37,16 +37,16 @@ TEST(StoreWinners, EveryFieldComesBackBitForBitAfterReopening_B182) {
 // Fault: a key that leaves out a field of the spec or the environment, so that one winner overwrites another.
 TEST(StoreWinners, SpecsAndEnvironmentsThatDifferInOneFieldHaveRowsOfTheirOwn_B175) {
   TempDir dir;
-  AttentionSpec base, lse, layout, checked, sinks, scale;
+  AttentionSpec base, lse, layout, checked, sinks, capped;
   sinks.sinks = true;
-  scale.kv_scale = ScaleGranularity::tensor;
+  capped.soft_cap = true;
   lse.lse = true;
   layout.layout = Layout::hnd;
   checked.checked = true;
   Environment other_driver = sample_environment();
   other_driver.driver = "13.1";
   auto store = Store::open(dir.path());
-  for (const auto& spec : {base, lse, layout, checked, sinks, scale}) put(*store, sample_row({0, 4}, spec));
+  for (const auto& spec : {base, lse, layout, checked, sinks, capped}) put(*store, sample_row({0, 4}, spec));
   put(*store, sample_row({0, 4}, base, other_driver));
   put(*store, sample_row({1, 4}, base));
   EXPECT_EQ(store->all_winners().size(), 8u);

@@ -338,6 +338,7 @@ TEST_F(Cli, EventsAreLinesOfJsonWhereThereIsNoTerminal) {
   int progress = 0;
   std::vector<Json> buckets;
   for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("throttled: ")) continue;  // a sentence for people, where another program took the CPU
     const Json event = Json::parse(line, nullptr, false);
     ASSERT_TRUE(event.is_object()) << line;
     EXPECT_EQ(event["time"].get<std::string>().size(), std::string("2026-12-01T00:15:42.123Z").size()) << line;
@@ -374,7 +375,8 @@ TEST_F(Cli, ATerminalIsShownOneLineThatIsRewritten) {
   EXPECT_EQ(finish(child).code, 0) << shown;
   EXPECT_NE(shown.find("\r\033[K[2/2] "), std::string::npos) << shown;
   EXPECT_NE(shown.find("; done within"), std::string::npos) << shown;
-  EXPECT_EQ(shown.find('\n'), std::string::npos) << shown;
+  const std::string progress = shown.substr(0, shown.rfind("\r\033[K"));  // sentences may follow: another program's load counts as a device that slowed down
+  EXPECT_EQ(progress.find('\n'), std::string::npos) << shown;
   EXPECT_EQ(shown.find('{'), std::string::npos) << shown;
 }
 

@@ -26,6 +26,10 @@ std::string Blocklist::text(const std::string& what) { return what + " " + mark(
 
 bool Blocklist::is_of_this_build(const std::string& text) { return text.find(mark()) != std::string::npos; }
 
-bool is_blocked(const Store& store, const Winner& winner) { return Blocklist(store, winner.env_key, winner.spec_key).reason(winner.config) != nullptr; }
+bool BlockedWinners::has(const Winner& winner) {
+  auto [at, first] = known_.try_emplace({winner.env_key, winner.spec_key});
+  if (first) at->second = Blocklist(store_, winner.env_key, winner.spec_key);
+  return at->second.reason(winner.config) != nullptr;
+}
 
 }  // namespace pagetune

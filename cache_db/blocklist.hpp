@@ -28,7 +28,15 @@ class Blocklist {
   std::map<KernelConfig, std::string> reasons_;  // by shape
 };
 
-// Is a stored winner's config blocked?
-bool is_blocked(const Store&, const Winner&);
+// Which stored winners are blocked; asks the store once for each device and spec.
+class BlockedWinners {
+ public:
+  explicit BlockedWinners(const Store& store) : store_(store) {}
+  bool has(const Winner&);
+
+ private:
+  const Store& store_;
+  std::map<std::pair<std::string, std::string>, Blocklist> known_;  // by environment and spec
+};
 
 }  // namespace pagetune

@@ -407,7 +407,7 @@ bool is_current(const Winner& winner, const AttentionSpec& spec, const Target& t
 std::optional<Winner> current_winner(const Store& store, const std::string& env_key, const Work& work, const Target& target,
                                      const MeasurePolicy& policy) {
   for (const Winner& winner : store.winners(env_key, spec_key(work.spec)))
-    if (winner.bucket == work.bucket && is_current(winner, work.spec, target, policy) && !is_blocked(store, winner)) return winner;
+    if (winner.bucket == work.bucket && is_current(winner, work.spec, target, policy) && !BlockedWinners(store).has(winner)) return winner;
   return std::nullopt;
 }
 

@@ -38,7 +38,8 @@ void write_file(const fs::path& path, const std::string& text) {
 // Rows of the model's specs, or all; without those whose config is blocked since.
 std::vector<Store::Row> chosen_rows(const ExportArguments& arguments, const Store& store) {
   std::vector<Store::Row> rows = store.all_winners();
-  if (const size_t blocked = std::erase_if(rows, [&](const Store::Row& row) { return is_blocked(store, row.winner); }); blocked > 0)
+  BlockedWinners blocked_winners(store);
+  if (const size_t blocked = std::erase_if(rows, [&](const Store::Row& row) { return blocked_winners.has(row.winner); }); blocked > 0)
     fmt::print(stderr, "{} left out: their kernels are blocked, wrong or crashing; pagetune tune measures those buckets again\n", blocked == 1 ? "1 winner is" : fmt::format("{} winners are", blocked));
   if (arguments.model.model.empty()) return rows;
   std::set<std::string> keys;

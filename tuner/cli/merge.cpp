@@ -103,7 +103,8 @@ Json conflicts_json(const std::vector<Conflict>& conflicts) {
 
 // Winners that name a kernel which some machine found wrong.
 int blocked_winners(const Merged& merged, const Store& store) {
-  return static_cast<int>(std::count_if(merged.rows.begin(), merged.rows.end(), [&](const Store::Row& row) { return is_blocked(store, row.winner); }));
+  BlockedWinners blocked(store);
+  return static_cast<int>(std::count_if(merged.rows.begin(), merged.rows.end(), [&](const Store::Row& row) { return blocked.has(row.winner); }));
 }
 
 int run_merge(const MergeArguments& arguments) {

@@ -112,7 +112,7 @@ int run_plan(const PlanArguments& arguments) {
   for (const std::string& id : ids) {
     Workset set = model ? make_workset(*model, arguments.model, id) : make_untuned_workset(arguments.model, *store, id, arguments.retune);
     print_left_out(set.list);
-    if (!set.list.refused.empty() || !set.list.skipped.empty() || model) require_some(set.list, set.device->target());
+    require_some(set.list, set.device->target());
     if (shard) keep_shard(set.list, *shard);
     Plan plan = make_plan(set, *store, arguments.retune);
     if (arguments.json)

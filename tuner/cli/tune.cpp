@@ -205,7 +205,7 @@ int run_tune(const TuneArguments& arguments) {
     session.set = model ? make_workset(*model, arguments.model, session.id) : make_untuned_workset(arguments.model, *store, session.id, arguments.retune);
     const WorkList& list = session.set.list;
     if (!arguments.json) print_left_out(list);
-    session.unsuited = list.works.empty() && (model || !list.refused.empty() || !list.skipped.empty());
+    session.unsuited = none_suits(list);
     if (shard) keep_shard(session.set.list, *shard);
   }
   deal_works(sessions);

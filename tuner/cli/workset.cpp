@@ -55,8 +55,10 @@ void print_problems(const Store& store) {
   for (const std::string& problem : store.problems()) fmt::print(stderr, "store: {}\n", problem);
 }
 
+bool none_suits(const WorkList& list) { return list.works.empty() && !(list.refused.empty() && list.skipped.empty()); }
+
 void require_some(const WorkList& list, const Target& target) {
-  if (!list.works.empty()) return;
+  if (!none_suits(list)) return;
   std::string reasons;
   for (const auto* left_out : {&list.refused, &list.skipped})
     for (const LeftOut& one : *left_out) reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", one.what, one.reason);

@@ -30,7 +30,9 @@ std::vector<AttentionSpec> specs_of(const WorkList&);
 void print_left_out(const WorkList&);
 // Prints what the store worked around, each once.
 void print_problems(const Store&);
-// Throws Error unsupported with the reasons if not one group of the model, or not one spec, is supported.
+// Works were asked for, and none can be done here.
+bool none_suits(const WorkList&);
+// Throws Error unsupported with the reasons if none_suits().
 void require_some(const WorkList&, const Target&);
 
 }  // namespace pagetune::cli

@@ -12,7 +12,7 @@ inline HostWalk walk_of(const pt_decode_params& p, int cta) {
     Shares shares{};
     Walk walk{};
     const bool any = start_walk(p, lane, cta, shares, walk, [] {});
-    result.shares[at] = {shares.opening, shares.total, shares.group, shares.parts, shares.chunk, shares.rest, shares.lanes, shares.range, shares.lane};
+    result.shares[at] = {shares.opening, shares.near, shares.total, shares.group, shares.parts, shares.chunk, shares.rest, shares.lanes, shares.range, shares.lane};
     if (!any) return;
     result.segments[at].push_back(told(walk.now));
     while (walk.left > 0) {
@@ -23,7 +23,15 @@ inline HostWalk walk_of(const pt_decode_params& p, int cta) {
   return result;
 }
 
-inline Shares shares_of(HostShares s) { return {s.opening, s.total, s.group, s.parts, s.chunk, s.rest, s.lanes, s.range, s.lane}; }
+inline Shares shares_of(HostShares s) { return {s.opening, s.near, s.total, s.group, s.parts, s.chunk, s.rest, s.lanes, s.range, s.lane}; }
+
+// As much of a segment as says where its pair lies in the line.
+inline Segment line_of(const HostSegment& told) {
+  Segment s{};
+  s.span.tiles = told.tiles;
+  s.line = told.line;
+  return s;
+}
 
 inline Segment pair_of(const pt_decode_params& p, int sequence, int head) {
   Segment s{};
@@ -39,12 +47,18 @@ inline const Schedule& schedule() {
       kRowTiles,
       kTileTokens,
       spec::kv_heads,
+      kRowsPerCta,
       kLeastTiles,
       config::num_warps,
       kOpening,
       walk_of,
       [](HostShares shares, int range, int& count) { return shares_of(shares).begin(range, count); },
-      [](HostShares shares, int tile) { return shares_of(shares).owner(tile); },
+      [](HostShares shares, const HostSegment& s) {
+        HostPart result;
+        const Partials parts = even_partials(shares_of(shares), line_of(s), result.part);
+        for (int part = 0; part < parts.count; ++part) result.rows.push_back(parts.row(part, 0));
+        return result;
+      },
       [](const pt_decode_params& p, int sequence, int head) { return span_of(p, sequence, head).tiles; },
       [](const pt_decode_params& p, int sequence, int head, int split, int num_splits) {
         Segment s = pair_of(p, sequence, head);

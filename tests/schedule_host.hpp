@@ -20,8 +20,13 @@ struct HostSegment {
   int sequence, head, row_tile, first, count, tiles, line;
 };
 struct HostShares {
-  int opening, total, group, parts, chunk, rest, lanes, range, lane;
+  int opening, near, total, group, parts, chunk, rest, lanes, range, lane;
   bool operator==(const HostShares&) const = default;
+};
+// Which part of its pair's result a segment is, and the rows where all parts of it are looked for.
+struct HostPart {
+  int part;
+  std::vector<int64_t> rows;
 };
 struct HostWalk {
   std::array<HostShares, 32> shares;                    // of each lane
@@ -30,11 +35,12 @@ struct HostWalk {
 struct Schedule {
   bool heads_differ;  // may, by windows or by lengths for each head
   int row_tiles, tile_tokens, kv_heads;
+  int rows_per_cta;
   int least_tiles;    // of a part
   int num_warps, opening;
   HostWalk (*walk)(const pt_decode_params&, int cta);
   int (*begin)(HostShares, int cta, int& count);
-  int (*owner)(HostShares, int tile);
+  HostPart (*part)(HostShares, const HostSegment&);
   int (*tiles_of)(const pt_decode_params&, int sequence, int head);
   HostSegment (*split)(const pt_decode_params&, int sequence, int head, int split, int num_splits);
   int (*used_splits)(const pt_decode_params&, int sequence, int head, int num_splits);

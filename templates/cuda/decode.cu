@@ -61,10 +61,10 @@ struct Ending {
       parts = even_partials(shares, s, part);
     } else if constexpr (config::merge == kMergeCluster) {
       const int ctas = ptx::cluster_ctas();
-      parts = fixed_partials(p, s, rows, ctas);
+      parts = fixed_partials(p, s, ctas);
       part = split / ctas;
     } else {
-      parts = fixed_partials(p, s, rows);
+      parts = fixed_partials(p, s);
     }
   }
 
@@ -101,7 +101,7 @@ struct Ending {
     if (thread == 0 || thread == kWorkers - 1) {  // a counter each, at the same time
       const bool mine = thread == 0;
       const int count = mine ? parts.count : waits ? first_parts.count : 1;
-      last[mine ? 0 : 1] = count > 1 && arrives_last(p.counters + (mine ? pair_row(s, rows) : pair_row(first, first_rows)), count);
+      last[mine ? 0 : 1] = count > 1 && arrives_last(p.counters + pair_row(mine ? s : first), count);
     }
     sync_workers();
     bool merges = last[0], merges_first = last[1];
@@ -145,7 +145,7 @@ struct Ending {
   __device__ __forceinline__ void settle(const Segment& s, const RowMap& rows, int first_row, int end_row) const {
     int& last = *reinterpret_cast<int*>(memory + kMeetAt);
     sync_workers();  // the partial result is complete; the counter's release makes it visible to whoever arrives last
-    if (thread == 0) last = arrives_last(p.counters + pair_row(s, rows) + first_row, parts.count);
+    if (thread == 0) last = arrives_last(p.counters + pair_row(s) + first_row, parts.count);
     sync_workers();
     if (last) merge(s, rows, first_row, end_row, parts);
   }
@@ -246,7 +246,7 @@ __device__ __forceinline__ void produce(const pt_decode_params& p, const pt_tens
         Loader beyond = loader;
 #pragma unroll 1
         for (int i = 0; i < kTilesBeyondRing && beyond.at < walk.now.count && beyond.is_old(walk.now); ++i, beyond.at += kProducers) {
-          beyond.look_up(p, walk.now, lane);
+          beyond.id = beyond.pages.held(p, walk.now, beyond.first_token(walk.now), lane);
           beyond.prefetch(p, walk.now, lane);
         }
       }

@@ -16,7 +16,7 @@ extern "C" __global__ void __launch_bounds__(kMergeThreads) pt_merge(const __gri
   s.span = span_of(p, s.sequence, s.head);
   RowMap rows;
   rows.open(p, s);
-  const Partials parts = fixed_partials(p, s, rows);
+  const Partials parts = fixed_partials(p, s);
   if (parts.count <= 1) return;  // the main kernel wrote the result
   merge_parts<kMergeThreads, kMergeBytes>(p, s, rows, 0, rows.live, parts, threadIdx.x, memory, [] { __syncthreads(); });
 }

@@ -134,12 +134,20 @@ struct Pages {
       more = entry(s, base + 32 + lane);
     }
     const int token = first + lane % config::tile_kv, slot = static_cast<u32>(token) / static_cast<u32>(spec::page_size);
-    const int id = __shfl_sync(0xffffffffu, ids, slot - base);
-    const Visibility visibility{p, s.sequence, s.head};
-    return visibility.readable(s.span, token) ? valid(p, s, slot, id) : -1;
+    return readable(p, s, token, slot, __shfl_sync(0xffffffffu, ids, slot - base));
+  }
+  // The same without asking for anything: -1 where no lane holds the id.
+  __device__ __forceinline__ int held(const pt_decode_params& p, const Segment& s, int first, int lane) const {
+    const int token = first + lane % config::tile_kv, slot = static_cast<u32>(token) / static_cast<u32>(spec::page_size), at = slot - base;
+    const int soon = __shfl_sync(0xffffffffu, ids, at % 32), later = __shfl_sync(0xffffffffu, more, at % 32);
+    return at < 64 ? readable(p, s, token, slot, at < 32 ? soon : later) : -1;
   }
 
  private:
+  __device__ __forceinline__ int readable(const pt_decode_params& p, const Segment& s, int token, int slot, int id) const {
+    const Visibility visibility{p, s.sequence, s.head};
+    return visibility.readable(s.span, token) ? valid(p, s, slot, id) : -1;
+  }
   __device__ __forceinline__ int entry(const Segment& s, int slot) const {
     return static_cast<u32>(slot) * static_cast<u32>(spec::page_size) < static_cast<u32>(s.span.hi) ? __ldg(row + slot) : -1;  // 63 slots on, a product may need the 32nd bit
   }

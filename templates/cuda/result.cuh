@@ -74,36 +74,6 @@ __device__ __forceinline__ void write_result(const pt_decode_params& p, const Se
   if (spec::lse && dim == 0) p.lse[rows.lse_row + static_cast<i64>(token) * spec::q_heads + head] = lse * kLn2;
 }
 
-// Where the partial results of one (pair, row tile) lie. Even share: two slots for each CTA, of its first segment and of its last. The host bounds
-// the number of rows to 31 bits.
-struct Partials {
-  int count;
-  int first, stride;  // rows; of part i: first + i * stride, but part 0 of an even share may be its CTA's second slot
-  int row_stride;     // between the rows of a part
-  int zero;           // row of part 0
-
-  __device__ __forceinline__ i64 row(int part, int r) const { return (part == 0 ? zero : first + part * stride) + r * row_stride; }
-};
-
-// A CTA's row 0 among the rows of all pairs.
-__device__ __forceinline__ int pair_row(const Segment& s, const RowMap& rows) { return (s.sequence * spec::kv_heads + s.head) * kRows + rows.first; }
-
-// Parts of `ctas` splits each: [sequence][KV head][row of the pair][part].
-__device__ __forceinline__ Partials fixed_partials(const pt_decode_params& p, const Segment& s, const RowMap& rows, int ctas = 1) {
-  const int all = ceil_div(p.num_splits, ctas);
-  const int first = pair_row(s, rows) * all;
-  return {ceil_div(used_splits(s.span, p.num_splits), ctas), first, 1, all, first};
-}
-__device__ __forceinline__ Partials even_partials(const Shares& shares, const Segment& s, int& part) {
-  const int first = shares.owner(s.line), last = shares.owner(s.line + s.span.tiles - 1);
-  constexpr int kSlots = 2 * kRowsPerCta;
-  const int stride = shares.lanes * kSlots;
-  part = shares.range - first;
-  const int at = first * stride + shares.lane * kSlots;
-  int tiles;
-  return {last - first + 1, at, stride, 1, at + (shares.begin(first, tiles) < s.line - shares.opening ? kRowsPerCta : 0)};
-}
-
 // A weighted sum of a cluster's parts: base-2 LSEs relative to `top`.
 struct Mixture {
   float top, total;

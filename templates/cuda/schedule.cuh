@@ -2,6 +2,7 @@
 // per CTA. The even share puts all tiles in one line, sequence by sequence, and gives every CTA a contiguous range of it, none more than one
 // tile over the average; it is computed from the real lengths and windows, by every warp for itself, without the host. Where tiles are few, so are the
 // CTAs that get any. Beginning a pair costs as much as some tiles do: where pairs differ, each has as many empty places in the line before its tiles.
+// And so does a merge: a range that would end shortly after a pair's beginning, or before its end, ends there.
 //
 // Where all heads of a sequence have the same tiles, neighbouring CTAs take the same range of the line for different heads ("lanes"): they
 // read the same pages at the same time, which the memory rewards. Where heads differ, the line has the pairs one after the other.
@@ -42,6 +43,7 @@ constexpr int kLanes = spec::kv_heads * kRowTiles;  // CTAs that walk the same t
 // average by that.
 struct Shares {
   int opening;       // empty places before a pair's tiles: kOpening, or 0 where all pairs have as many tiles
+  int near;          // tiles of a part, but for one that has no neighbour to take them, are more than this
   int total;         // places
   int group, parts;  // places of a group, and its ranges
   int chunk, rest;   // places of a group's range; as many ranges, the first ones, have one more
@@ -60,6 +62,7 @@ struct Shares {
   // an opening, and so a tile.
   __device__ __forceinline__ int divide(int tiles, int each, const Fit& fit) {
     opening = each > 0 ? 0 : kOpening;
+    near = config::num_warps;
     total = group = tiles + opening * fit.pairs;
     int used = min(fit.ranges, max(min(ceil_div(total, kLeastTiles), each > 0 ? total : total / (kOpening + 1)), fit.pairs));
     parts = used;
@@ -70,6 +73,7 @@ struct Shares {
         group = chunk = fit.whole * each;
         parts = 1;
         used = fit.users;
+        near = 0;
       }
     } else if (each > 0) {
       const int cut = min(fit.cut, ceil_div(each, kLeastTiles)), least = each / cut;
@@ -78,12 +82,13 @@ struct Shares {
         chunk = least;
         parts = cut;
         used = fit.pairs * cut;
+        near = 0;
       }
     }
     rest = group - chunk * parts;
     return used;
   }
-  // The first place of a range that has any, and how many it has.
+  // The first place of a range that has any, and how many it has, before its ends move to those of pairs.
   __device__ __forceinline__ int begin(int range, int& count) const {
     int before = 0;
     if (group < total) before = parts == 1 ? range : range / parts;
@@ -98,6 +103,9 @@ struct Shares {
     const int at = place - before * group, longer = rest * (chunk + 1);
     return before * parts + (at < longer ? at / (chunk + 1) : rest + (at - longer) / chunk);
   }
+  // The ranges that hold the first and the last tile of a segment's pair.
+  __device__ __forceinline__ int first_of(const Segment& s) const { return owner(min(s.line + near, total - 1)); }
+  __device__ __forceinline__ int last_of(const Segment& s, int first) const { return max(first, owner(max(s.line + s.span.tiles - 1 - near, 0))); }
 };
 
 // Tiles of a sequence in the line. `claimed`: its length, of the first KV head.
@@ -113,15 +121,17 @@ __device__ __forceinline__ int sequence_tiles(const pt_decode_params& p, int seq
 // A CTA's walk through its range of the line. The loader and the consumer have one each.
 struct Walk {
   Segment now;
-  int left;   // places of the range after this segment; 0 if they hold no tile
-  int lanes, opening;
+  int left;   // places of the range after this segment; 0 if it takes no tile there
+  int lanes, opening, near;
+  int gives;  // so few places after a pair are the next range's, which takes that pair from its beginning
 
-  // Narrows the segment, whose pair has `tile` before the range's next place (negative: in the opening), to what is left of the range.
+  // Narrows the segment, whose pair has `tile` before the range's next place (negative: in the opening), to what the range takes.
   __device__ __forceinline__ void enter(int tile) {
+    const int end = tile + left;
     now.first = max(tile, 0);
-    now.count = min(now.span.tiles, tile + left) - now.first;
-    left -= now.first + now.count - tile;
-    if (left <= opening) left = 0;
+    left = end - now.span.tiles;
+    now.count = (left < -near ? end : now.span.tiles) - now.first;
+    if (left <= gives) left = 0;
   }
   // Moves `s` to the pair and row tile that follow in the line; whether their tiles may be others.
   __device__ __forceinline__ bool step(Segment& s) const {
@@ -170,7 +180,10 @@ __device__ __forceinline__ bool start_walk(const pt_decode_params& p, int lane, 
   least = __reduce_min_sync(0xffffffffu, least);
   const bool alike = heads_are_alike(p) && least == __reduce_max_sync(0xffffffffu, most);
   if (shares.range >= shares.divide(total, !alike ? 0 : side_by_side ? least : least / kLanes, fit)) return false;
-  const int begin = shares.begin(shares.range, walk.left), opening = walk.opening = shares.opening;
+  const int begin = shares.begin(shares.range, walk.left), end = begin + walk.left;
+  const int opening = walk.opening = shares.opening, near = walk.near = shares.near;
+  walk.gives = end < shares.total ? opening + near : 0;
+  const int from = max(begin - opening - near, 0);  // the first pair that begins there or later, if it does before `begin`, is this range's
   int before = 0;
 #pragma unroll 1
   for (int base = 0;; base += 32) {
@@ -182,7 +195,7 @@ __device__ __forceinline__ bool start_walk(const pt_decode_params& p, int lane, 
       const int other = __shfl_up_sync(0xffffffffu, sum, distance);
       if (lane >= distance) sum += other;
     }
-    const u32 beyond = __ballot_sync(0xffffffffu, before + sum > begin);
+    const u32 beyond = __ballot_sync(0xffffffffu, before + sum > from);
     if (beyond != 0) {
       const int at = __ffs(beyond) - 1;
       walk.now.sequence = base + at;
@@ -198,12 +211,12 @@ __device__ __forceinline__ bool start_walk(const pt_decode_params& p, int lane, 
     walk.now.head = shares.lane / kRowTiles;
     walk.now.row_tile = shares.lane % kRowTiles;
   } else if constexpr (!kHeadsMayDiffer) {  // all pairs of the sequence are of one length
-    const int each = walk.now.span.tiles + opening, pair = (begin + opening - walk.now.line) / each;
+    const int each = walk.now.span.tiles + opening, pair = (from + opening - walk.now.line) / each;
     walk.now.head = pair / kRowTiles;
     walk.now.row_tile = pair % kRowTiles;
     walk.now.line += pair * each;
   } else {
-    while (walk.now.line + walk.now.span.tiles <= begin) {
+    while (walk.now.line + walk.now.span.tiles <= from) {
       walk.now.line += walk.now.span.tiles + opening;
       if (++walk.now.row_tile == kRowTiles) {
         walk.now.row_tile = 0;
@@ -211,6 +224,44 @@ __device__ __forceinline__ bool start_walk(const pt_decode_params& p, int lane, 
       }
     }
   }
-  walk.enter(begin - walk.now.line);
+  const int tile = begin - walk.now.line, next = walk.now.line + walk.now.span.tiles;
+  if (tile > near && next > begin + near) {
+    walk.left = end - begin;
+    walk.enter(tile);
+    return true;
+  }
+  walk.left = end - (tile > near ? next : walk.now.line - opening);
+  if (walk.left <= walk.gives) return false;
+  if (tile > near) walk.next(p);
+  else walk.enter(-opening);
   return true;
+}
+
+// Where the partial results of one (pair, row tile) lie. Even share: two slots for each CTA, of a pair that goes on in it and of one that begins in it.
+// The host bounds the number of rows to 31 bits.
+struct Partials {
+  int count;
+  int first, stride;  // rows; of part i: first + i * stride, but part 0 of an even share is its CTA's second slot
+  int row_stride;     // between the rows of a part
+  int zero;           // row of part 0
+
+  __device__ __forceinline__ i64 row(int part, int r) const { return (part == 0 ? zero : first + part * stride) + r * row_stride; }
+};
+
+// A CTA's row 0 among the rows of all pairs.
+__device__ __forceinline__ int pair_row(const Segment& s) { return (s.sequence * spec::kv_heads + s.head) * kRows + s.row_tile * kRowsPerCta; }
+
+// Parts of `ctas` splits each: [sequence][KV head][row of the pair][part].
+__device__ __forceinline__ Partials fixed_partials(const pt_decode_params& p, const Segment& s, int ctas = 1) {
+  const int all = ceil_div(p.num_splits, ctas);
+  const int first = pair_row(s) * all;
+  return {ceil_div(used_splits(s.span, p.num_splits), ctas), first, 1, all, first};
+}
+__device__ __forceinline__ Partials even_partials(const Shares& shares, const Segment& s, int& part) {
+  const int first = shares.first_of(s), last = shares.last_of(s, first);
+  constexpr int kSlots = 2 * kRowsPerCta;
+  const int stride = shares.lanes * kSlots;
+  part = shares.range - first;
+  const int at = first * stride + shares.lane * kSlots;
+  return {last - first + 1, at, stride, 1, at + kRowsPerCta};
 }

@@ -172,7 +172,7 @@ int random_length() {
 // one place, or looked for where nobody left them.
 TEST(EvenShare, GivesEveryTileOnceAndNobodyMoreThanOneOverTheAverage) {
   for (const Schedule* schedule : {&uniform_schedule(), &windowed_schedule()}) {
-    for (const int batch : {1, 2, 7, 31, 32, 33, 70}) {
+    for (const int batch : {1, 2, 7, 31, 32, 33, 70, 129, 270}) {
       for (const int ctas : {1, 3, 33, 130}) {
         std::vector<int> lens, windows;
         for (int i = 0; i < batch * (schedule->heads_differ ? schedule->kv_heads : 1); ++i) lens.push_back(random_length());

@@ -153,6 +153,9 @@ struct Walk {
   }
 };
 
+// Lengths that a lane asks for at once, so that a batch of 128 costs one way to the memory; where heads differ, theirs are asked for one by one anyway.
+constexpr int kLengths = kHeadsMayDiffer ? 1 : 4;
+
 // Every warp computes the same; returns false where the CTA's range is empty. `meanwhile` is done while the lengths are on the way.
 template <class Meanwhile>
 __device__ __forceinline__ bool start_walk(const pt_decode_params& p, int lane, int cta, Shares& shares, Walk& walk, Meanwhile meanwhile) {
@@ -162,19 +165,28 @@ __device__ __forceinline__ bool start_walk(const pt_decode_params& p, int lane, 
   shares.range = each_of(cta);
   shares.lane = side_by_side ? cta % kLanes : 0;
   const int pairs = side_by_side ? 1 : kLanes;  // of a sequence in the line
-  const int claimed = lane < p.batch ? ptx::load_now(length_at(p, lane, 0)) : 0;
+  int claimed[kLengths];
+  const auto load = [&](int base) {
+#pragma unroll
+    for (int k = 0; k < kLengths; ++k) claimed[k] = base + k * 32 + lane < p.batch ? ptx::load_now(length_at(p, base + k * 32 + lane, 0)) : 0;
+  };
+  load(0);
   meanwhile();
   const Shares::Fit fit(p.batch * pairs, each_of(p.num_ctas));
   ptx::keep(fit.users), ptx::keep(fit.cut);
   if (shares.range >= fit.ranges) return false;
   int mine = 0, first_chunk = 0, least = 0x7fffffff, most = 0;
 #pragma unroll 1
-  for (int base = 0; base < p.batch; base += 32) {
-    const int b = base + lane, x = b < p.batch ? sequence_tiles(p, b, shares.lanes, base == 0 ? claimed : __ldg(length_at(p, b, 0))) : 0;
-    if (base == 0) first_chunk = x;
-    mine += x;
-    most = max(most, x);
-    if (x > 0) least = min(least, x);
+  for (int base = 0; base < p.batch; base += 32 * kLengths) {
+    if (base > 0) load(base);
+#pragma unroll
+    for (int k = 0; k < kLengths; ++k) {
+      const int b = base + k * 32 + lane, x = b < p.batch ? sequence_tiles(p, b, shares.lanes, claimed[k]) : 0;
+      if (base == 0 && k == 0) first_chunk = x;
+      mine += x;
+      most = max(most, x);
+      if (x > 0) least = min(least, x);
+    }
   }
   const int total = __reduce_add_sync(0xffffffffu, mine);
   least = __reduce_min_sync(0xffffffffu, least);

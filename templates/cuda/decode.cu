@@ -60,9 +60,9 @@ struct Ending {
     if constexpr (config::even_share) {
       parts = even_partials(shares, s, part);
     } else if constexpr (config::merge == kMergeCluster) {
-      const int ctas = ptx::cluster_ctas();
-      parts = fixed_partials(p, s, ctas);
-      part = split / ctas;
+      const int log2 = ptx::cluster_ctas_log2();
+      parts = fixed_partials(p, s, log2);
+      part = split >> log2;
     } else {
       parts = fixed_partials(p, s);
     }
@@ -165,7 +165,7 @@ struct Ending {
     u32 barrier;
 
     __device__ __forceinline__ Gather(unsigned char* memory, int live_rows)
-        : ctas(ptx::cluster_ctas()), each(ceil_div(live_rows, ctas)), first(ptx::cluster_rank() * each), count(max(min(live_rows - first, each), 0)),
+        : ctas(1 << ptx::cluster_ctas_log2()), each(ceil_shift(live_rows, ptx::cluster_ctas_log2())), first(ptx::cluster_rank() * each), count(max(min(live_rows - first, each), 0)),
           sums(reinterpret_cast<float4*>(memory + 16)), lses(reinterpret_cast<float*>(sums + ctas * each * kQuads)), barrier(ptx::shared_address(memory)) {}
   };
 
@@ -178,7 +178,7 @@ struct Ending {
       float lse;
       const int row = i / kQuads, dim = i % kQuads * 4;
       const float4 o = meeting.take(row, dim, lse);
-      const int owner = row / to.each, at = mine + row - owner * to.each;
+      const int owner = quotient(row, to.each), at = mine + row - owner * to.each;
       const u32 barrier = ptx::cluster_address(to.barrier, owner);
       ptx::push_cluster(ptx::cluster_address(ptx::shared_address(to.sums + at * kQuads + i % kQuads), owner), o, barrier);
       if (dim == 0) ptx::push_cluster(ptx::cluster_address(ptx::shared_address(to.lses + at), owner), lse, barrier);
@@ -316,7 +316,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
     if (!start_walk(p, lane, blockIdx.x, shares, walk, prepare)) return;
   } else {
     int x = blockIdx.x;
-    if constexpr (kSplit) split = x % p.num_splits, x /= p.num_splits;
+    if constexpr (kSplit) x = quotient(x, p.num_splits), split = static_cast<int>(blockIdx.x) - x * p.num_splits;
     walk.now.row_tile = x % kRowTiles;
     walk.now.head = x / kRowTiles % spec::kv_heads;
     walk.now.sequence = x / (kRowTiles * spec::kv_heads);

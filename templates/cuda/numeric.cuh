@@ -6,7 +6,10 @@ constexpr float kLn2 = 0.693147180559945309f;
 constexpr float kLog2E = 1.44269504088896340736f;
 __device__ __forceinline__ float minus_infinity() { return __int_as_float(0xff800000); }
 
-constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
+// Of numbers that are not negative: without the signs a division has half the instructions.
+constexpr int quotient(int a, int b) { return static_cast<int>(static_cast<u32>(a) / static_cast<u32>(b)); }
+constexpr int ceil_div(int a, int b) { return quotient(a + b - 1, b); }
+constexpr int ceil_shift(int a, int log2) { return (a + (1 << log2) - 1) >> log2; }  // ceil_div(a, 1 << log2)
 constexpr int round_up(int a, int b) { return ceil_div(a, b) * b; }
 constexpr int min_of(int a, int b) { return a < b ? a : b; }
 constexpr int max_of(int a, int b) { return a > b ? a : b; }

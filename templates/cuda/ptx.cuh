@@ -124,12 +124,13 @@ __device__ __forceinline__ void wait_for_previous_kernel() {
 
 // ---- clusters (sm_90)
 
-__device__ __forceinline__ int cluster_ctas() {
-  int n = 1;
+// CTAs of the cluster, a power of two, as its exponent.
+__device__ __forceinline__ int cluster_ctas_log2() {
+  u32 n = 1;
 #if __CUDA_ARCH__ >= 900
   asm("mov.u32 %0, %%cluster_nctaid.x;" : "=r"(n));
 #endif
-  return n;
+  return __ffs(static_cast<int>(n)) - 1;
 }
 __device__ __forceinline__ int cluster_rank() {
   int rank = 0;

@@ -29,7 +29,7 @@ __device__ __forceinline__ int used_splits(const Span& span, int num_splits) {
   return min(ceil_div(span.tiles, kLeastTiles), num_splits);
 }
 __device__ __forceinline__ void take_split(Segment& s, int split, int num_splits) {
-  const int used = used_splits(s.span, num_splits), each = s.span.tiles / used, rest = s.span.tiles - each * used;
+  const int used = used_splits(s.span, num_splits), each = quotient(s.span.tiles, used), rest = s.span.tiles - each * used;
   s.first = min(split * each + min(split, rest), s.span.tiles);
   s.count = split < used ? each + (split < rest ? 1 : 0) : 0;
 }
@@ -55,7 +55,7 @@ struct Shares {
     int pairs, ranges;
     int whole, users;  // pairs of a range, if they stay whole, and the ranges that then have any
     int cut;           // ranges of a pair, at most, if it does not
-    __device__ __forceinline__ Fit(int pairs, int ranges) : pairs(pairs), ranges(ranges), whole(ceil_div(pairs, ranges)), users(ceil_div(pairs, whole)), cut(ranges / pairs) {}
+    __device__ __forceinline__ Fit(int pairs, int ranges) : pairs(pairs), ranges(ranges), whole(ceil_div(pairs, ranges)), users(ceil_div(pairs, whole)), cut(quotient(ranges, pairs)) {}
   };
 
   // Of all pairs' tiles, one each at least; `each`: how many, or 0 where that differs. Returns how many ranges, the first ones, have any: more places each than
@@ -64,9 +64,9 @@ struct Shares {
     opening = each > 0 ? 0 : kOpening;
     near = config::num_warps;
     total = group = tiles + opening * fit.pairs;
-    int used = min(fit.ranges, max(min(ceil_div(total, kLeastTiles), each > 0 ? total : total / (kOpening + 1)), fit.pairs));
+    int used = min(fit.ranges, max(min(ceil_div(total, kLeastTiles), each > 0 ? total : quotient(total, kOpening + 1)), fit.pairs));
     parts = used;
-    chunk = total / used;
+    chunk = quotient(total, used);
     const int most = max(chunk, kLeastTiles) + config::num_warps;
     if (each > 0 && fit.whole > 1) {
       if (fit.whole * each <= most) {
@@ -76,7 +76,7 @@ struct Shares {
         near = 0;
       }
     } else if (each > 0) {
-      const int cut = min(fit.cut, ceil_div(each, kLeastTiles)), least = each / cut;
+      const int cut = min(fit.cut, ceil_div(each, kLeastTiles)), least = quotient(each, cut);
       if (least + (least * cut < each) <= most) {
         group = each;
         chunk = least;
@@ -91,7 +91,7 @@ struct Shares {
   // The first place of a range that has any, and how many it has, before its ends move to those of pairs.
   __device__ __forceinline__ int begin(int range, int& count) const {
     int before = 0;
-    if (group < total) before = parts == 1 ? range : range / parts;
+    if (group < total) before = parts == 1 ? range : quotient(range, parts);
     const int part = range - before * parts, first = before * group + part * chunk + min(part, rest);
     count = min(chunk + (part < rest), total - first);
     return first;
@@ -99,9 +99,10 @@ struct Shares {
   // The range that holds a place.
   __device__ __forceinline__ int owner(int place) const {
     int before = 0;
-    if (group < total) before = place / group;
-    const int at = place - before * group, longer = rest * (chunk + 1);
-    return before * parts + (at < longer ? at / (chunk + 1) : rest + (at - longer) / chunk);
+    if (group < total) before = quotient(place, group);
+    const int at = place - before * group, longer = rest * (chunk + 1);  // places of the ranges with one more
+    const bool among = at < longer;
+    return before * parts + (among ? 0 : rest) + quotient(at - (among ? 0 : longer), chunk + among);
   }
   // The ranges that hold the first and the last tile of a segment's pair.
   __device__ __forceinline__ int first_of(const Segment& s) const { return owner(min(s.line + near, total - 1)); }
@@ -160,10 +161,10 @@ constexpr int kLengths = kHeadsMayDiffer ? 1 : 4;
 template <class Meanwhile>
 __device__ __forceinline__ bool start_walk(const pt_decode_params& p, int lane, int cta, Shares& shares, Walk& walk, Meanwhile meanwhile) {
   const bool side_by_side = heads_are_alike(p) && p.num_ctas >= kLanes;
-  const auto each_of = [&](int x) { return side_by_side ? x / kLanes : x; };
+  const auto each_of = [&](int x) { return side_by_side ? quotient(x, kLanes) : x; };
   shares.lanes = walk.lanes = side_by_side ? kLanes : 1;
   shares.range = each_of(cta);
-  shares.lane = side_by_side ? cta % kLanes : 0;
+  shares.lane = side_by_side ? cta - shares.range * kLanes : 0;
   const int pairs = side_by_side ? 1 : kLanes;  // of a sequence in the line
   int claimed[kLengths];
   const auto load = [&](int base) {
@@ -191,7 +192,7 @@ __device__ __forceinline__ bool start_walk(const pt_decode_params& p, int lane, 
   const int total = __reduce_add_sync(0xffffffffu, mine);
   least = __reduce_min_sync(0xffffffffu, least);
   const bool alike = heads_are_alike(p) && least == __reduce_max_sync(0xffffffffu, most);
-  if (shares.range >= shares.divide(total, !alike ? 0 : side_by_side ? least : least / kLanes, fit)) return false;
+  if (shares.range >= shares.divide(total, !alike ? 0 : side_by_side ? least : quotient(least, kLanes), fit)) return false;
   const int begin = shares.begin(shares.range, walk.left), end = begin + walk.left;
   const int opening = walk.opening = shares.opening, near = walk.near = shares.near;
   walk.gives = end < shares.total ? opening + near : 0;
@@ -223,9 +224,9 @@ __device__ __forceinline__ bool start_walk(const pt_decode_params& p, int lane, 
     walk.now.head = shares.lane / kRowTiles;
     walk.now.row_tile = shares.lane % kRowTiles;
   } else if constexpr (!kHeadsMayDiffer) {  // all pairs of the sequence are of one length
-    const int each = walk.now.span.tiles + opening, pair = (from + opening - walk.now.line) / each;
-    walk.now.head = pair / kRowTiles;
-    walk.now.row_tile = pair % kRowTiles;
+    const int each = walk.now.span.tiles + opening, pair = quotient(from + opening - walk.now.line, each);
+    walk.now.head = quotient(pair, kRowTiles);
+    walk.now.row_tile = pair - walk.now.head * kRowTiles;
     walk.now.line += pair * each;
   } else {
     while (walk.now.line + walk.now.span.tiles <= from) {
@@ -263,11 +264,11 @@ struct Partials {
 // A CTA's row 0 among the rows of all pairs.
 __device__ __forceinline__ int pair_row(const Segment& s) { return (s.sequence * spec::kv_heads + s.head) * kRows + s.row_tile * kRowsPerCta; }
 
-// Parts of `ctas` splits each: [sequence][KV head][row of the pair][part].
-__device__ __forceinline__ Partials fixed_partials(const pt_decode_params& p, const Segment& s, int ctas = 1) {
-  const int all = ceil_div(p.num_splits, ctas);
+// Parts of 2^ctas_log2 splits each: [sequence][KV head][row of the pair][part].
+__device__ __forceinline__ Partials fixed_partials(const pt_decode_params& p, const Segment& s, int ctas_log2 = 0) {
+  const int all = ceil_shift(p.num_splits, ctas_log2);
   const int first = pair_row(s) * all;
-  return {ceil_div(used_splits(s.span, p.num_splits), ctas), first, 1, all, first};
+  return {ceil_shift(used_splits(s.span, p.num_splits), ctas_log2), first, 1, all, first};
 }
 __device__ __forceinline__ Partials even_partials(const Shares& shares, const Segment& s, int& part) {
   const int first = shares.first_of(s), last = shares.last_of(s, first);

@@ -182,6 +182,7 @@ __device__ __forceinline__ bool start_walk(const pt_decode_params& p, int lane, 
     if (base > 0) load(base);
 #pragma unroll
     for (int k = 0; k < kLengths; ++k) {
+      if (base + k * 32 >= p.batch) break;
       const int b = base + k * 32 + lane, x = b < p.batch ? sequence_tiles(p, b, shares.lanes, claimed[k]) : 0;
       if (base == 0 && k == 0) first_chunk = x;
       mine += x;

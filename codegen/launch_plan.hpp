@@ -4,6 +4,7 @@
 
 #include "codegen/config.hpp"
 #include "codegen/target.hpp"
+#include "pagetune/params.h"
 
 namespace pagetune {
 
@@ -22,6 +23,22 @@ struct LaunchPlan {
 
   bool merges() const { return num_splits > 1 || num_ctas > 0; }
   bool operator==(const LaunchPlan&) const = default;
+};
+
+// How an even share's pairs of (sequence, KV head, row tile) and the ranges of its line fit each other, whatever the lengths: fields of the same names of
+// pt_decode_params, which spare every CTA of a launch the divisions (templates/cuda/schedule.cuh: Shares::Fit).
+struct ShareFit {
+  int whole_pairs, whole_ranges, cut_ranges;
+
+  // `lanes`: KV heads x row tiles, which share a range side by side where all heads of a sequence have the same tiles.
+  ShareFit(int batch, int lanes, int num_ctas, bool heads_are_alike) {
+    const bool side_by_side = heads_are_alike && num_ctas >= lanes;
+    const int pairs = std::max(side_by_side ? batch : batch * lanes, 1), ranges = side_by_side ? num_ctas / lanes : num_ctas;
+    whole_pairs = (pairs + ranges - 1) / ranges;
+    whole_ranges = (pairs + whole_pairs - 1) / whole_pairs;
+    cut_ranges = ranges / pairs;
+  }
+  void tell(pt_decode_params& p) const { p.whole_pairs = whole_pairs, p.whole_ranges = whole_ranges, p.cut_ranges = cut_ranges; }
 };
 
 // CTAs of a cluster where clusters merge: what divides the splits, the widest power of two, at most 16. Where that is not all of them, each cluster

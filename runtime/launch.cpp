@@ -238,6 +238,11 @@ pt_decode_params complete(const AttentionSpec& spec, LaunchPlan plan, pt_decode_
   p.scale_log2 = p.scale * kLog2E;
   p.num_splits = plan.num_splits;
   p.num_ctas = plan.num_ctas;
+  if (plan.num_ctas > 0) {
+    const int row_tiles = spec.rows() <= kMinRowsPerCta ? 1 : (spec.rows() + kMaxRowsPerCta - 1) / kMaxRowsPerCta;
+    const bool heads_are_alike = !spec.window && (!spec.headwise || p.seq_lens_stride_head == 0);
+    ShareFit(p.batch, spec.kv_heads * row_tiles, plan.num_ctas, heads_are_alike).tell(p);
+  }
   auto* base = static_cast<unsigned char*>(p.workspace);
   p.error = spec.checked ? reinterpret_cast<pt_error_record*>(base) : nullptr;
   p.counters = nullptr;

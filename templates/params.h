@@ -3,7 +3,7 @@
 #ifndef PAGETUNE_PARAMS_H
 #define PAGETUNE_PARAMS_H
 
-#define PT_PARAMS_VERSION 2u
+#define PT_PARAMS_VERSION 3u
 
 // Where a checked kernel leaves the first bad block-table entry that it meets, at the start of the workspace. kind is PT_ERROR_TAG plus
 // 1: id >= num_pages; 2: id < 0 inside a visible range; 3: sequence longer than its table row; 4: more query tokens than the kernel was built for. Any other value means that nothing was
@@ -71,6 +71,9 @@ typedef struct pt_decode_params {
   float scale_log2;       // scale * log2(e)
   int num_splits;         // of each sequence: 1 for V1 and for the even share
   int num_ctas;           // even share: CTAs that share all tiles; else 0
+  // Even share, in pairs of (sequence, KV head, row tile) and ranges of the line of their tiles: pairs of a range if all stay whole, ranges that then have any, and ranges of a
+  // pair, at most, if it does not stay whole.
+  int whole_pairs, whole_ranges, cut_ranges;
 } pt_decode_params;
 
 #endif

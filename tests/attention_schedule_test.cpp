@@ -8,6 +8,7 @@
 #include <tuple>
 #include <vector>
 
+#include "codegen/launch_plan.hpp"
 #include "schedule_host.hpp"
 
 namespace pagetune::testing_support {
@@ -27,6 +28,7 @@ struct Batch {
     params.window = windows.data();
     params.sink_tokens = 40;
     params.num_ctas = ctas;
+    if (ctas > 0) ShareFit(params.batch, schedule.kv_heads * schedule.row_tiles, ctas, !schedule.heads_differ).tell(params);
   }
 };
 
@@ -80,7 +82,7 @@ size_t moved(const std::vector<Place>& line, size_t cut, int opening, int near) 
 
 // The tiles are one line that all CTAs share, or one for each lane, shared by as many CTAs as there are ranges, but not by more than give each a pair or
 // two tiles for each warp; CTAs left over rest. A range that ends within one pair and goes on in the next is spared where all pairs are of one length and nobody gets more than a
-// tile for each warp over the average for it. Where they are not, the places before a pair's tiles count as tiles, and a range's ends move to those of pairs that are near.
+// tile for each warp over the average for it, or fewer tiles than two parts need. Where they are not, the places before a pair's tiles count as tiles, and a range's ends move to those of pairs that are near.
 void expect_even(const Schedule& schedule, const Batch& batch) {
   const pt_decode_params& p = batch.params;
   const int row_pairs = schedule.kv_heads * schedule.row_tiles;
@@ -92,9 +94,9 @@ void expect_even(const Schedule& schedule, const Batch& batch) {
   for (int lane = 0; lane < lanes; ++lane) lines.push_back(line_of(schedule, p, lanes, lane, opening));
   const int total = static_cast<int>(lines[0].size()), pairs = p.batch * row_pairs / lanes, all = p.num_ctas / lanes;
   int ranges = std::min(all, std::max(std::min((total + fewest - 1) / fewest, total / (opening + 1)), pairs)), least = total / ranges, most = (total + ranges - 1) / ranges;
-  const int whole = (pairs + all - 1) / all, parts = std::min(std::max(all / pairs, 1), (each + fewest - 1) / fewest);
+  const int whole = (pairs + all - 1) / all, parts = std::max(std::min(all / pairs, each / fewest), 1);
   const int longest = pairs > all ? whole * each : each == 0 ? 0 : (each + parts - 1) / parts;
-  const bool aligned = each > 0 && longest <= std::max(total / ranges, fewest) + schedule.num_warps;
+  const bool aligned = each > 0 && (longest <= total / ranges + schedule.num_warps || longest < 2 * fewest);
   if (aligned) {
     ranges = pairs > all ? (pairs + whole - 1) / whole : pairs * parts;
     least = pairs > all ? each : each / parts;
@@ -221,10 +223,10 @@ TEST(EvenShare, CutsSequencesOfOneLengthAlike) {
   }
 }
 
-// Fault: a pair of two tiles for each warp goes to two CTAs, whose merge takes longer than the second ones; or pairs of one tile wait for one another.
+// Fault: a pair of three tiles for each warp goes to two CTAs, whose merge takes longer than half of them; or pairs of one tile wait for one another.
 TEST(EvenShare, SplitsNoShortPairWhileCtasAreFree) {
   const Schedule& schedule = uniform_schedule();
-  for (const int tiles : {1, 2, schedule.least_tiles}) {
+  for (const int tiles : {1, 2, schedule.least_tiles, 2 * schedule.least_tiles - 1}) {
     const Batch batch(schedule, std::vector<int>(5, tiles * schedule.tile_tokens), {0}, 300);
     for (int cta = 0; cta < 300; ++cta) {
       const HostWalk walk = schedule.walk(batch.params, cta);

@@ -67,8 +67,8 @@ def with_templates_of(text, folder):
     return text[: text.index('#line 1 "templates/cuda/decode.cu"')] + expanded("templates/cuda/decode.cu")
 
 
-def source(shape, page, batch, length, config):
-    """The kernel's text; shape: (query heads, KV heads, head dim); config: what differs from the default, as a dict."""
+def source(shape, page, batch, length, config, **spec):
+    """The kernel's text; shape: (query heads, KV heads, head dim); config: what differs from the default, as a dict; spec: flags of the prelude's namespace spec to set."""
     q_heads, kv_heads, dim = shape
     built = [p for p in PROGRAMS if os.path.exists(p)]
     if not built:
@@ -83,7 +83,10 @@ def source(shape, page, batch, length, config):
         run = subprocess.run(command, capture_output=True, text=True)
     if run.returncode:
         raise RuntimeError(run.stderr.strip()[-300:])
-    return run.stdout
+    text = run.stdout
+    for name, value in spec.items():
+        text = patch(text, f"constexpr int {name} = 0;", f"constexpr int {name} = {value};")
+    return text
 
 
 def compile_source(text, arch="sm_90a"):
@@ -216,10 +219,11 @@ class Problem:
             cuda.cuMemFree_v2(C.c_uint64(pointer))
 
 
-def launch(kernel, problem, step, stream, num_splits=1, num_ctas=0, promotion=2, overlap=True, pairs=True):
+def launch(kernel, problem, step, stream, num_splits=1, num_ctas=0, promotion=2, overlap=True, pairs=True, adjust=None):
+    """adjust: a function that changes the parameters before they are handed over (windows, other tables)."""
     q_heads, kv_heads, dim, page = problem.q_heads, problem.kv_heads, problem.dim, problem.page
     p = Params()
-    p.struct_size, p.version, p.flags = C.sizeof(Params), 2, 1
+    p.struct_size, p.version, p.flags = C.sizeof(Params), 3, 1
     p.q, p.out = problem.rows[step % 2], problem.rows[1 - step % 2]
     p.k_cache, p.v_cache, p.block_tables, p.seq_lens = problem.k, problem.v, problem.tables[step % problem.rotations], problem.seq_lens
     p.q_stride_seq = p.out_stride_seq = p.q_stride_token = p.out_stride_token = q_heads * dim
@@ -234,6 +238,14 @@ def launch(kernel, problem, step, stream, num_splits=1, num_ctas=0, promotion=2,
     p.scale_log2 = p.scale * 1.4426950408889634
     p.num_splits, p.num_ctas = num_splits, num_ctas
     p.counters, p.partial_out, p.partial_lse = problem.workspace, problem.workspace + (16 << 20), problem.workspace + (240 << 20)
+    if adjust:
+        adjust(p)
+    if num_ctas:  # codegen/launch_plan.hpp, ShareFit
+        lanes, side_by_side = kv_heads * kernel.row_tiles, not p.window and num_ctas >= kv_heads * kernel.row_tiles
+        every, ranges = (p.batch, num_ctas // lanes) if side_by_side else (p.batch * lanes, num_ctas)
+        p.whole_pairs = -(-every // ranges)
+        p.whole_ranges = -(-every // p.whole_pairs)
+        p.cut_ranges = ranges // every
     maps = C.create_string_buffer(320)
     at = C.addressof(maps) + -C.addressof(maps) % 64
     if kernel.box_tokens:
@@ -317,10 +329,11 @@ def with_trace(text):
     text = patch(text, "ptx::barrier_wait(barriers + kStages * 8 + stage * 8, parity);", "ptx::barrier_wait(barriers + kStages * 8 + stage * 8, parity), trace(tile++);")
     text = patch(text, "  bool alone = false;  // the preceding kernel has finished\n", f"  bool alone = false;\n  int tile = {TILES};\n")
     text = patch(text, "      if (!alone) ptx::wait_for_previous_kernel();\n      alone = true;", f"      if (!alone) ptx::wait_for_previous_kernel(), trace({RELEASED});\n      alone = true;")
-    text = patch(text, "      state.start();\n    }\n    if (done)", f"      state.start();\n      trace({QUERY});\n    }}\n    if (done)")
+    text = patch(text, "    state.start();\n  };\n", f"    state.start();\n    trace({QUERY});\n  }};\n")
     text = patch(text, "    else ptx::barrier_wait(barriers + reading * 8, parity);\n", "    else trace(tile++), ptx::barrier_wait(barriers + reading * 8, parity), trace(tile++);\n")
     text = patch(text, "    ptx::wait_for_previous_kernel();\n    alone = true;\n    rows.open", f"    ptx::wait_for_previous_kernel();\n    trace({RELEASED});\n    alone = true;\n    rows.open")
-    text = patch(text, "ending.run(state, s, rows, walk.left > 0);", f"trace({LOOPED}), ending.run(state, s, rows, walk.left > 0), trace({DONE});")
+    for more in ("false", "walk.left > 0"):
+        text = patch(text, f"ending.run(state, s, rows, {more});", f"trace({LOOPED}), ending.run(state, s, rows, {more}), trace({DONE});")
     text = patch(text, "    bool merges = last[0],", f"    trace({COUNTED});\n    bool merges = last[0],")
     text = patch(text, "ending.finish(s, rows);", f"ending.finish(s, rows), trace({DONE});")
     text = patch(text, "    meeting.put(state, warp, lane);\n    sync_workers();", f"    meeting.put(state, warp, lane);\n    sync_workers();\n    trace({MET});")

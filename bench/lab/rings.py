@@ -3,16 +3,16 @@
 Prints a line for each cell, fastest first.
 
   bench/lab/rings.py [--shapes 32/8/128,64/8/64] [--cells 1x8192,8x8192,8x8192r: r for lengths from len / 16 to len] [--rings 2:4:32:8,…: loader:warps:tokens of a tile:stages] [--splits 8,16]
-                     [--producers 1,2,4] [--late] [--reverse] [--loads-only] [--apart] [--against FOLDER] [--trace]
+                     [--producers 1,2,4] [--late] [--reverse] [--loads-only] [--apart] [--against FOLDER,…] [--trace]
 """
 import argparse
+import os
 
 import numpy as np
 
 import kernel_lab as lab
 
 PROCESSORS = 132
-PRODUCERS = 2  # at most; of the template
 SCHEDULES = {
     "even": dict(VARIANT=2, NUM_SPLITS=1, CTA_QUARTERS=4, MERGE=1),
     "clusters": dict(VARIANT=2, NUM_SPLITS=16, CTA_QUARTERS=0, MERGE=2),
@@ -30,7 +30,7 @@ def name_of(ring):
 
 
 def with_producers(text, most):
-    return text if most == PRODUCERS else lab.patch(text, f"? producers({PRODUCERS}) : 0", f"? producers({most}) : 0")
+    return lab.patch(text, "? producers(kCopyBytes < 4096 && kRingBytes > kHalfOfAProcessor ? 4 : 2) : 0", f"? producers({most}) : 0") if most else text
 
 
 def with_late_start(text):
@@ -76,13 +76,13 @@ def main():
     parser.add_argument("--rings", default="2:4:32:4,2:4:32:8,2:4:32:12")
     parser.add_argument("--splits", default="2,4,8,16,32,48,64")
     parser.add_argument("--quarters", default="4,8")
-    parser.add_argument("--producers", default=str(PRODUCERS))
+    parser.add_argument("--producers", default="0", help="warps, at most; 0: as the template says")
     parser.add_argument("--page", type=int, default=16)
     parser.add_argument("--late", action="store_true", help="the next kernel's start late, too")
     parser.add_argument("--reverse", action="store_true", help="the even share's CTAs in reverse order, too")
     parser.add_argument("--loads-only", action="store_true")
     parser.add_argument("--apart", action="store_true", help="the even share without clusters of two, too")
-    parser.add_argument("--against", metavar="FOLDER", help="the templates of another version of pagetune, too: its tree (git archive REVISION templates | tar -x -C FOLDER)")
+    parser.add_argument("--against", metavar="FOLDERS", default="", help="the templates of other versions of pagetune, too: their trees (git archive REVISION templates | tar -x -C FOLDER)")
     parser.add_argument("--trace", action="store_true")
     arguments = parser.parse_args()
     numbers = lambda text: [int(x) for x in text.split(",") if x]
@@ -100,12 +100,12 @@ def main():
 
         for ring in rings:
             for schedule in SCHEDULES:
-                for most in numbers(arguments.producers) if ring[0] == 2 else [PRODUCERS]:
-                    make(schedule, ring, "" if most == PRODUCERS else f" {most} producers", lambda x: with_producers(x, most))
+                for most in numbers(arguments.producers) if ring[0] == 2 else [0]:
+                    make(schedule, ring, f" {most} producers" if most else "", lambda x: with_producers(x, most))
                 if arguments.late:
                     make(schedule, ring, " late", with_late_start)
-                if arguments.against:
-                    make(schedule, ring, " against", lambda x: lab.with_templates_of(x, arguments.against))
+                for folder in filter(None, arguments.against.split(",")):
+                    make(schedule, ring, " " + os.path.basename(folder), lambda x: lab.with_templates_of(x, folder))
             if arguments.reverse:
                 make("even", ring, " reverse", with_reverse_order)
             if arguments.loads_only:

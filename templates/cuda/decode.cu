@@ -455,9 +455,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
       }
     }
 
-    // The code lies in the order in which it runs, for a short launch waits for each part of it: one segment from its beginning to its end; many, each from the end of the
-    // one before. (Clusters: 8/1 heads, 1 x 8192: 7.1 us in this order, 8.3 in the other; even share, 64 ragged sequences of 64/8 heads of 64 dims: 17.5 and 18.8.)
-    if constexpr (!config::even_share) {
+    // All warps begin and end all segments, those too that have none of a segment's tiles. Where a CTA has one segment and its end is long, the code lies in the order in which
+    // it runs, for a short launch waits for each part of it (8/1 heads, 1 x 8192 in clusters: 7.1 us in this order, 8.3 in the other). Where it has many, one's end comes
+    // before the next one's beginning (64 ragged sequences of 64/8 heads of 64 dims: 17.5 us, 18.8 the other way).
+    if constexpr (config::merge == kMergeCluster) {
       if (!open) begin();
       if (at < s.count) consume();
       if (at < s.count) continue;
@@ -466,10 +467,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
     } else {
       bool done = false;
 #pragma unroll 1
-      while (!open || at >= s.count) {  // all warps begin and end all segments, those too that have none of a segment's tiles
+      while (!open || at >= s.count) {
         if (open) {
           ending.run(state, s, rows, walk.left > 0);
-          done = walk.left == 0;
+          done = !config::even_share || walk.left == 0;
           if (done) break;
           at -= s.count;
           walk.next(p);

@@ -27,8 +27,6 @@ __device__ __forceinline__ int load_now(const int* global) {
   return *global;
 #endif
 }
-// Works the value out here, not where it is used.
-__device__ __forceinline__ void keep(int value) { asm volatile("" ::"r"(value)); }
 
 // 16 bytes global -> shared.
 __device__ __forceinline__ void copy16_async(u32 shared, const void* global) {

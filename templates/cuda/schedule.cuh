@@ -40,7 +40,7 @@ constexpr int kLanes = spec::kv_heads * kRowTiles;  // CTAs that walk the same t
 //
 // The line is one group of places whose ranges differ by one at most. But where all pairs have as many tiles, a range that ends in one pair and goes on in the next costs a
 // merge that can be spared: then a group is some whole pairs that one range takes, or one pair that some ranges take, if nobody gets more than a tile for each warp over the
-// average by that.
+// average by that, or only as few tiles as are not worth a merge.
 struct Shares {
   int opening;       // empty places before a pair's tiles: kOpening, or 0 where all pairs have as many tiles
   int near;          // tiles of a part, but for one that has no neighbour to take them, are more than this
@@ -50,42 +50,33 @@ struct Shares {
   int lanes;         // CTAs to a range: kLanes, or 1
   int range, lane;   // of this CTA
 
-  // How pairs and ranges fit each other, whatever the lengths: divisions that are done while these are on the way.
+  // How pairs and ranges fit each other, whatever the lengths.
   struct Fit {
     int pairs, ranges;
     int whole, users;  // pairs of a range, if they stay whole, and the ranges that then have any
     int cut;           // ranges of a pair, at most, if it does not
-    __device__ __forceinline__ Fit(int pairs, int ranges) : pairs(pairs), ranges(ranges), whole(ceil_div(pairs, ranges)), users(ceil_div(pairs, whole)), cut(quotient(ranges, pairs)) {}
   };
 
   // Of all pairs' tiles, one each at least; `each`: how many, or 0 where that differs. Returns how many ranges, the first ones, have any: more places each than
-  // an opening, and so a tile.
+  // an opening, and so a tile. (Each division holds up the first load by 45 ns.)
   __device__ __forceinline__ int divide(int tiles, int each, const Fit& fit) {
     opening = each > 0 ? 0 : kOpening;
     near = config::num_warps;
     total = group = tiles + opening * fit.pairs;
-    int used = min(fit.ranges, max(min(ceil_div(total, kLeastTiles), each > 0 ? total : quotient(total, kOpening + 1)), fit.pairs));
+    const int used = min(fit.ranges, max(min(ceil_div(total, kLeastTiles), each > 0 ? total : quotient(total, kOpening + 1)), fit.pairs));
+    const int cut = max(min(fit.cut, quotient(each, kLeastTiles)), 1);
+    const int longest = cut == 1 ? fit.whole * each : ceil_div(each, cut);
+    if (each > 0 && (longest < 2 * kLeastTiles || static_cast<i64>(longest - config::num_warps) * used <= total)) {
+      group = cut == 1 ? longest : each;
+      chunk = cut == 1 ? longest : quotient(each, cut);
+      parts = cut;
+      rest = group - chunk * cut;
+      near = 0;
+      return cut == 1 ? fit.users : fit.pairs * cut;
+    }
     parts = used;
     chunk = quotient(total, used);
-    const int most = max(chunk, kLeastTiles) + config::num_warps;
-    if (each > 0 && fit.whole > 1) {
-      if (fit.whole * each <= most) {
-        group = chunk = fit.whole * each;
-        parts = 1;
-        used = fit.users;
-        near = 0;
-      }
-    } else if (each > 0) {
-      const int cut = min(fit.cut, ceil_div(each, kLeastTiles)), least = quotient(each, cut);
-      if (least + (least * cut < each) <= most) {
-        group = each;
-        chunk = least;
-        parts = cut;
-        used = fit.pairs * cut;
-        near = 0;
-      }
-    }
-    rest = group - chunk * parts;
+    rest = total - chunk * used;
     return used;
   }
   // The first place of a range that has any, and how many it has, before its ends move to those of pairs.
@@ -173,8 +164,7 @@ __device__ __forceinline__ bool start_walk(const pt_decode_params& p, int lane, 
   };
   load(0);
   meanwhile();
-  const Shares::Fit fit(p.batch * pairs, each_of(p.num_ctas));
-  ptx::keep(fit.users), ptx::keep(fit.cut);
+  const Shares::Fit fit{p.batch * pairs, each_of(p.num_ctas), p.whole_pairs, p.whole_ranges, p.cut_ranges};
   if (shares.range >= fit.ranges) return false;
   int mine = 0, first_chunk = 0, least = 0x7fffffff, most = 0;
 #pragma unroll 1
@@ -198,25 +188,30 @@ __device__ __forceinline__ bool start_walk(const pt_decode_params& p, int lane, 
   const int opening = walk.opening = shares.opening, near = walk.near = shares.near;
   walk.gives = end < shares.total ? opening + near : 0;
   const int from = max(begin - opening - near, 0);  // the first pair that begins there or later, if it does before `begin`, is this range's
-  int before = 0;
+  if (alike) {
+    walk.now.sequence = quotient(from, least);
+    walk.now.line = walk.now.sequence * least;
+  } else {
+    int before = 0;
 #pragma unroll 1
-  for (int base = 0;; base += 32) {
-    const int b = base + lane;
-    const int x = b < p.batch ? (base == 0 ? first_chunk : sequence_tiles(p, b, shares.lanes, __ldg(length_at(p, b, 0)))) + opening * pairs : 0;
-    int sum = x;  // inclusive
+    for (int base = 0;; base += 32) {
+      const int b = base + lane;
+      const int x = b < p.batch ? (base == 0 ? first_chunk : sequence_tiles(p, b, shares.lanes, __ldg(length_at(p, b, 0)))) + opening * pairs : 0;
+      int sum = x;  // inclusive
 #pragma unroll
-    for (int distance = 1; distance < 32; distance *= 2) {
-      const int other = __shfl_up_sync(0xffffffffu, sum, distance);
-      if (lane >= distance) sum += other;
+      for (int distance = 1; distance < 32; distance *= 2) {
+        const int other = __shfl_up_sync(0xffffffffu, sum, distance);
+        if (lane >= distance) sum += other;
+      }
+      const u32 beyond = __ballot_sync(0xffffffffu, before + sum > from);
+      if (beyond != 0) {
+        const int at = __ffs(beyond) - 1;
+        walk.now.sequence = base + at;
+        walk.now.line = before + __shfl_sync(0xffffffffu, sum - x, at);
+        break;
+      }
+      before += __shfl_sync(0xffffffffu, sum, 31);
     }
-    const u32 beyond = __ballot_sync(0xffffffffu, before + sum > from);
-    if (beyond != 0) {
-      const int at = __ffs(beyond) - 1;
-      walk.now.sequence = base + at;
-      walk.now.line = before + __shfl_sync(0xffffffffu, sum - x, at);
-      break;
-    }
-    before += __shfl_sync(0xffffffffu, sum, 31);
   }
   walk.now.line += opening;
   walk.now.head = walk.now.row_tile = 0;

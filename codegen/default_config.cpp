@@ -24,7 +24,7 @@ constexpr int kBatchInvariantSplits = 8;   // fills a GPU at batch 2 with 8 KV h
 // 16, 12.2; but 1 x 32768, 1 MiB for each of 64 CTAs: 25.3 and 23.8. Eight clusters of 16 with one CTA a multiprocessor do not all run at once (32/8 heads,
 // 1 x 8192: 16.0).
 constexpr int kClusterSplits[] = {64, 48, 32, 16, 8, 4, 2};
-constexpr int64_t kBytesOfAClusterCta = 512 * 1024;  // at most; with one or two CTAs to share a context, twice as many: 132 parts of 8/1 heads, 1 x 131072: 35.4
+constexpr int64_t kBytesOfAClusterCta = 512 * 1024;  // at most; 8/1 heads, 1 x 131072, 1 MiB each: 29.7 in four clusters of 16, 23.4 as an even share
 // Clusters of 4 and more take half of the device, lest some wait for a second wave: 28/4 heads, 8 x 1024: 10.0 in clusters of 4 on 128 multiprocessors, 8.3 with
 // two parts on 64.
 constexpr int kSmallCluster = 2;
@@ -46,14 +46,20 @@ struct Shape {
 // A ring of boxes, the largest first. A multiprocessor turns 64 KiB over in 2 us, so at the full rate it wants 128 KiB in flight: 8 x 8192 with 32/8 heads as an
 // even share takes 63.0 us with 128 or 192 KiB (the read floor is 59.0) and 67 with 64 KiB; 64/8 heads of 64 dims: 34.2 and 51.7. Then what pages without
 // boxes, larger head dims or less shared memory leave.
+constexpr int kBoxes = 2;  // a loader
 constexpr Shape kShapes[] = {{2, 4, 32, 24}, {2, 4, 32, 16}, {2, 4, 32, 12}, {2, 4, 32, 8}, {2, 4, 32, 4}, {2, 4, 16, 12}, {2, 4, 16, 8},
                              {2, 4, 16, 4}, {0, 4, 16, 3},  {0, 4, 16, 2},  {0, 2, 16, 2},  {0, 1, 16, 2}};
 // A ring need not hold more than its CTA walks (1 x 1024 in clusters of 8: 3.5 us with 64 KiB, 4.0 with 128; but 8/1 heads, 8 x 200 in one pass: 4.4 and 3.1), and where CTAs come in many waves two of them fit a
 // multiprocessor (64 x 1024 in one pass: 62.7 us with 64 KiB, 65.3 with 128).
 constexpr int64_t kSmallRing = 64 * 1024;
 // But an even share's CTA has its multiprocessor to itself: with 64 KiB the next launch's CTAs stand beside it and load (1 x 1024: 6.6 us with 64 KiB, 5.0 with 128;
-// 64/8 heads of 64 dims, 8 x 8192: 51.7 and 35.0).
+// 64/8 heads of 64 dims, 8 x 8192: 51.7 and 35.0). Windows beside full heads end many pairs: 20/4 heads, two of the four windowed at 4096, 8 x 32768: 71.0 with 192 KiB, 70.1 with 128.
 constexpr int64_t kEvenShareRing = 128 * 1024;
+// Where a CTA has many pairs to do, and these are short, one's end is hidden best by another CTA of the same multiprocessor. H200, 2026-12-01, pages of 16, one CTA with up to 192 KiB
+// against two with up to 96 KiB each: 28/4 heads, 256 x 1024: 123.5 and 121.1, ragged 60.5 and 47.7; 32/8 heads, 64 x 1024 ragged: 26.7 and 24.0; 64/8 heads of 64 dims, 64 x 1024: 31.8
+// and 30.9, ragged 17.3 and 14.7. But few pairs are cut in more parts (8/1 heads, 64 x 1024 ragged: 6.8 and 9.1), and long ones are steadier alone (32/8 heads, 64 x 8192: 471 and 478).
+constexpr int64_t kHalfRing = 96 * 1024;
+constexpr int64_t kShortPair = 2 * 1024 * 1024;  // bytes
 
 void set_shape(KernelConfig& config, const Shape& shape) {
   config.set("LOADER", shape.loader);
@@ -156,15 +162,19 @@ const KernelConfig& DefaultConfigs::cuda_config(const CallShape& call) {
   const int64_t pairs = int64_t{bucket.batch()} * spec_.kv_heads;
   const Bucket sequences = call.alike ? bucket : Bucket{std::min(bucket.batch_log2 + kUnlikeLog2, Bucket::kBatchCells - 1), bucket.len_log2};
   const int64_t ctas = int64_t{sequences.batch()} * spec_.kv_heads * row_tiles;
-  const int64_t most_bytes = !call.alike ? kBytesOfAClusterCta / 2 : ctas <= 2 ? kBytesOfAClusterCta * 2 : kBytesOfAClusterCta;
+  const int64_t most_bytes = call.alike ? kBytesOfAClusterCta : kBytesOfAClusterCta / 2;
   for (const int splits : kClusterSplits) {
     if (bucket.len() < std::max(kShortestCut, splits * kLeastPart)) continue;
     const int64_t bytes = head_bytes(spec_, bucket.len()) / splits;
     if (ctas * splits > target_.processors / (call.alike && splits > kSmallCluster ? 2 : 1) || bytes > most_bytes) continue;
     if (const KernelConfig* config = cuda_shape(sequences, bytes, fixed_partition(splits, 2))) return *config;
   }
+  if (2 * ctas >= 3 * target_.processors && head_bytes(spec_, bucket.len()) <= kShortPair && target_.shared_per_block > 2 * kHalfRing) {
+    const KernelConfig* config = cuda_shape(bucket, kHalfRing, even_share(8));
+    if (config != nullptr && config->at("LOADER") == kBoxes) return *config;
+  }
   for (const int quarters : {4, 2, 1}) {  // fewer CTAs where there are fewer tiles
-    const int64_t bytes = head_bytes(spec_, pairs * bucket.len()) * row_tiles * 4 / (int64_t{quarters} * target_.processors);
+    const int64_t bytes = spec_.window ? 0 : head_bytes(spec_, pairs * bucket.len()) * row_tiles * 4 / (int64_t{quarters} * target_.processors);
     if (const KernelConfig* config = cuda_shape(bucket, std::max(bytes, kEvenShareRing), even_share(quarters))) return *config;
   }
   return required_shape(bucket, ctas <= target_.processors ? head_bytes(spec_, bucket.len()) : kSmallRing, one_pass());

@@ -31,10 +31,10 @@ size_t partial_rows(const AttentionSpec& spec, int64_t batch, LaunchPlan plan) {
 }
 // CTAs for the rows of one KV head, at most.
 int64_t row_tiles(const AttentionSpec& spec) { return (spec.rows() + kMinRowsPerCta - 1) / kMinRowsPerCta; }
-// One for each row: clusters merge row by row.
+// One for each row, since clusters merge row by row; then one for each partial result of an even share, for merges of neighbours.
 size_t counter_bytes(const AttentionSpec& spec, int64_t batch, LaunchPlan plan) {
   if (!plan.merges()) return 0;
-  return aligned(static_cast<size_t>(batch * spec.q_heads * spec.q_len) * sizeof(unsigned long long));
+  return aligned(static_cast<size_t>(batch * spec.q_heads * spec.q_len + int64_t{2} * plan.num_ctas) * sizeof(unsigned long long));
 }
 
 template <class... Args>

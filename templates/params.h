@@ -66,7 +66,7 @@ typedef struct pt_decode_params {
   // filled by launch
   float* partial_out;     // fp32, normalised within the split
   float* partial_lse;     // fp32, base-2 log
-  unsigned long long* counters;  // arrivals per merged result
+  unsigned long long* counters;  // arrivals per merged result [batch][q_heads][q_len], and at merges of an even share's neighbours [2 * num_ctas]
   pt_error_record* error; // null unless the spec is checked
   float scale_log2;       // scale * log2(e)
   int num_splits;         // of each sequence: 1 for V1 and for the even share

@@ -171,6 +171,35 @@ TEST_F(EveryPlan, NeedsNoInitialisedWorkspace) {
   }
 }
 
+// Faults: a merge in two steps that loses a part between them, counts in a place that another merge or the launch before left as it likes, or reads neighbours before all have arrived. Few
+// heads and many CTAs: 49 parts and more of one result, ends of others beside them; later keys score higher.
+TEST_F(EveryPlan, MergesManyPartsInTwoSteps) {
+  AttentionSpec windowed = decode_spec(10, 2, 128, 16);
+  windowed.window = windowed.headwise = true;
+  const int longest = sanitized() ? 13000 : 27000;
+  for (const ProblemShape& shape : {ProblemShape{.spec = decode_spec(16, 1, 128, 16), .lens = {longest, 0, 5, 20000, 900}}, ProblemShape{.spec = decode_spec(8, 1, 64, 64), .lens = {longest}},
+                                    ProblemShape{.spec = windowed, .lens = {longest, 700}, .windows = {64, 0}}}) {
+    require_supported(shape.spec);
+    HostProblem problem(shape);
+    problem.fill_k([](int64_t position, int, int head, int dim) { return hashed(position, head, dim) * (0.5 + static_cast<double>(position) / 20000); });
+    const Reference expected = reference(shape.spec, problem.params());
+    std::vector<NamedPlan> plans = merging_plans(shape.spec);
+    std::erase_if(plans, [](const NamedPlan& plan) { return plan.plan.num_ctas != 40; });
+    if (plans.empty()) GTEST_SKIP() << "the backend has no even share";
+    const std::vector<NamedPlan> others = plans;
+    for (NamedPlan& plan : plans) plan.plan.num_ctas = 140;
+    Launcher launcher(device(), problem);
+    launcher.make_workspace(plans);
+    for (size_t i = 0; i < plans.size(); ++i) {
+      const Outputs first = launcher.run(plans[i]);
+      const Check check = compare(shape.spec, problem.rows(), first, expected);
+      EXPECT_TRUE(check.ok) << plans[i].name << " as 140: " << check.what;
+      launcher.run(others[i]);  // leaves its own counters and parts there
+      for (int repeat = 0; repeat < 3; ++repeat) EXPECT_TRUE(launcher.run(plans[i]) == first) << plans[i].name << " as 140, launch " << repeat;
+    }
+  }
+}
+
 // Fault: a recorded launch keeps what it was recorded with: lengths, the share of the tiles, the batch. Rows come, go and move between replays.
 TEST_F(EveryPlan, ReplaysFollowLengthsAndRowsUpToThePreparedMaximum) {
   AttentionSpec drafts = decode_spec(8, 2, 64, 16), headwise = decode_spec(8, 2, 128, 16);

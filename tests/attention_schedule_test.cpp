@@ -139,6 +139,14 @@ void expect_even(const Schedule& schedule, const Batch& batch) {
         const int64_t row = part.rows[static_cast<size_t>(part.part)];
         ASSERT_TRUE(row >= 0 && row + schedule.rows_per_cta <= int64_t{2} * schedule.rows_per_cta * p.num_ctas) << "row " << row << " of a part";
         ASSERT_TRUE(taken.insert(row).second) << "row " << row << " has two parts";
+        // In two steps: those between two multiples, to the place of the first; then what lies there.
+        std::vector<int64_t> neighbours, steps;
+        for (int other = 0; other < count; ++other) {
+          if (other / part.step == part.part / part.step) neighbours.push_back(part.rows[static_cast<size_t>(other)]);
+          if (other % part.step == 0) steps.push_back(part.rows[static_cast<size_t>(other)]);
+        }
+        ASSERT_EQ(part.neighbours, neighbours) << "part " << part.part << " of " << count;
+        ASSERT_EQ(part.steps, steps);
       }
       for (int t = 0; t < s.count; ++t, ++at) {
         ASSERT_LT(at, end);

@@ -56,7 +56,15 @@ inline const Schedule& schedule() {
       [](HostShares shares, const HostSegment& s) {
         HostPart result;
         const Partials parts = even_partials(shares_of(shares), line_of(s), result.part);
-        for (int part = 0; part < parts.count; ++part) result.rows.push_back(parts.row(part, 0));
+        const auto rows_of = [](const Partials& of) {
+          std::vector<int64_t> rows;
+          for (int part = 0; part < of.count; ++part) rows.push_back(of.row(part, 0));
+          return rows;
+        };
+        result.rows = rows_of(parts);
+        result.neighbours = rows_of(parts.neighbours(result.part));
+        result.steps = rows_of(parts.last_step(true));
+        result.step = Partials::kStep;
         return result;
       },
       [](const pt_decode_params& p, int sequence, int head) { return span_of(p, sequence, head).tiles; },

@@ -26,7 +26,8 @@ struct HostShares {
 // Which part of its pair's result a segment is, and the rows where all parts of it are looked for.
 struct HostPart {
   int part;
-  std::vector<int64_t> rows;
+  std::vector<int64_t> rows, neighbours, steps;  // of all parts; of those that are merged with this one first, and of what is then left
+  int step;                                      // parts that are merged first
 };
 struct HostWalk {
   std::array<HostShares, 32> shares;                    // of each lane

@@ -48,8 +48,9 @@ struct Ending {
   int thread, warp, lane;
   Partials parts;       // of the segment's result
   int part;             // that the segment is
-  Segment first;        // even share: the walk's first segment, and the parts of its result,
+  Segment first;        // even share: the walk's first segment, the parts of its result, and which it is,
   Partials first_parts;
+  int first_part;
   bool waits = false;   // where it is one that is not counted yet
 
   // What can be known before the segment's end is worked out at its beginning, while its data is on the way.
@@ -83,7 +84,7 @@ struct Ending {
         put(s, rows, i / kQuads, i % kQuads * 4, o, lse);
       }
       if constexpr (config::even_share) {
-        if (more && parts.count > 1) first = s, first_parts = parts, waits = true;
+        if (more && parts.count > 1) first = s, first_parts = parts, first_part = part, waits = true;
       } else if (kSplit && config::merge == kMergeLast && parts.count > 1) {
         settle(s, rows, 0, rows.live);
       }
@@ -97,22 +98,30 @@ struct Ending {
     RowMap first_rows = rows;
     if (waits) first_rows.open(p, first);
     int* last = reinterpret_cast<int*>(memory + kMeetAt);
-    sync_workers();  // the partial results are complete; the counters' release makes them visible to whoever arrives last
-    if (thread == 0 || thread == kWorkers - 1) {  // a counter each, at the same time
-      const bool mine = thread == 0;
-      const int count = mine ? parts.count : waits ? first_parts.count : 1;
-      last[mine ? 0 : 1] = count > 1 && arrives_last(p.counters + pair_row(mine ? s : first), count);
-    }
-    sync_workers();
-    bool merges = last[0], merges_first = last[1];
-    Segment of = s;
-    RowMap of_rows = rows;
-    Partials of_parts = parts;
+    bool merges = parts.count > 1, merges_first = waits;
+    const bool two_steps = merges && parts.in_two_steps(), two_steps_first = merges_first && first_parts.in_two_steps();
 #pragma unroll 1
-    for (int turn = 0; turn < 2; ++turn) {
-      if (merges) merge(of, of_rows, 0, of_rows.live, of_parts);
-      of = first, of_rows = first_rows, of_parts = first_parts;
-      merges = merges_first;
+    for (bool is_last = !two_steps && !two_steps_first;; is_last = true) {
+      const Partials mine = is_last ? parts.last_step(two_steps) : parts.neighbours(part), firsts = is_last ? first_parts.last_step(two_steps_first) : first_parts.neighbours(first_part);
+      const int neighbours = p.batch * spec::kv_heads * kRows;  // their counters
+      const int counter = is_last ? pair_row(s) : neighbours + mine.zero / kRowsPerCta, counter_first = is_last ? pair_row(first) : neighbours + firsts.zero / kRowsPerCta;
+      sync_workers();  // the partial results are complete; the counters' release makes them visible to whoever arrives last
+      if (thread == 0 && merges && (is_last || two_steps)) last[0] = arrives_last(p.counters + counter, mine.count);
+      if (thread == kWorkers - 1 && merges_first && (is_last || two_steps_first)) last[1] = arrives_last(p.counters + counter_first, firsts.count);
+      sync_workers();
+      if (is_last || two_steps) merges = merges && last[0];
+      if (is_last || two_steps_first) merges_first = merges_first && last[1];
+      Segment of = s;
+      RowMap of_rows = rows;
+      Partials of_parts = mine;
+      bool now = merges && (is_last || two_steps);
+#pragma unroll 1
+      for (int turn = 0; turn < 2; ++turn) {
+        if (now) merge(of, of_rows, 0, of_rows.live, of_parts, is_last);
+        of = first, of_rows = first_rows, of_parts = firsts;
+        now = merges_first && (is_last || two_steps_first);
+      }
+      if (is_last) break;
     }
   }
 
@@ -135,9 +144,7 @@ struct Ending {
     if (!kSplit || parts.count == 1) {
       write_result(p, s, rows, row, dim, o, lse);
     } else {
-      const i64 to = parts.row(part, row);
-      *reinterpret_cast<float4*>(p.partial_out + to * spec::head_dim_v + dim) = o;
-      if (dim == 0) p.partial_lse[to] = lse;
+      write_part(p, parts.row(part, row), dim, o, lse);
     }
   }
 
@@ -147,12 +154,12 @@ struct Ending {
     sync_workers();  // the partial result is complete; the counter's release makes it visible to whoever arrives last
     if (thread == 0) last = arrives_last(p.counters + pair_row(s) + first_row, parts.count);
     sync_workers();
-    if (last) merge(s, rows, first_row, end_row, parts);
+    if (last) merge(s, rows, first_row, end_row, parts, true);
   }
 
   // The stages are empty by then, and hold the parts.
-  __device__ __forceinline__ void merge(const Segment& s, const RowMap& rows, int first_row, int end_row, const Partials& of) const {
-    merge_parts<kWorkers, kPresentAt>(p, s, rows, first_row, end_row, of, thread, memory, [] { sync_workers(); });
+  __device__ __forceinline__ void merge(const Segment& s, const RowMap& rows, int first_row, int end_row, const Partials& of, bool to_result) const {
+    merge_parts<kWorkers, kPresentAt>(p, s, rows, first_row, end_row, of, to_result, thread, memory, [] { sync_workers(); });
   }
 
   // In a cluster every CTA merges some of the rows, and each pushes its part of a row to the CTA that merges it: one way instead of a meeting

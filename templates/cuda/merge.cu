@@ -18,5 +18,5 @@ extern "C" __global__ void __launch_bounds__(kMergeThreads) pt_merge(const __gri
   rows.open(p, s);
   const Partials parts = fixed_partials(p, s);
   if (parts.count <= 1) return;  // the main kernel wrote the result
-  merge_parts<kMergeThreads, kMergeBytes>(p, s, rows, 0, rows.live, parts, threadIdx.x, memory, [] { __syncthreads(); });
+  merge_parts<kMergeThreads, kMergeBytes>(p, s, rows, 0, rows.live, parts, true, threadIdx.x, memory, [] { __syncthreads(); });
 }

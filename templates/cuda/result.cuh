@@ -74,6 +74,12 @@ __device__ __forceinline__ void write_result(const pt_decode_params& p, const Se
   if (spec::lse && dim == 0) p.lse[rows.lse_row + static_cast<i64>(token) * spec::q_heads + head] = lse * kLn2;
 }
 
+// Four dims of a row of a part.
+__device__ __forceinline__ void write_part(const pt_decode_params& p, i64 row, int dim, float4 o, float lse) {
+  *reinterpret_cast<float4*>(p.partial_out + row * spec::head_dim_v + dim) = o;
+  if (dim == 0) p.partial_lse[row] = lse;
+}
+
 // A weighted sum of a cluster's parts: base-2 LSEs relative to `top`.
 struct Mixture {
   float top, total;
@@ -109,10 +115,10 @@ struct Mixture {
   }
 };
 
-// Merges the parts of the rows [first_row, end_row) with kMergers threads. What the others wrote lies in L2, far away: as many parts as kBytes of shared
+// Merges the parts of the rows [first_row, end_row) with kMergers threads, to the result, or, for another step, in the place of part 0. What the others wrote lies in L2, far away: as many parts as kBytes of shared
 // memory hold are asked for at once. Meanwhile a warp turns a row's LSEs into weights; then a thread sums four dims of a row over the parts.
 template <int kMergers, int kBytes, class Sync>
-__device__ __forceinline__ void merge_parts(const pt_decode_params& p, const Segment& s, const RowMap& rows, int first_row, int end_row, const Partials& parts, int thread, unsigned char* memory, Sync sync) {
+__device__ __forceinline__ void merge_parts(const pt_decode_params& p, const Segment& s, const RowMap& rows, int first_row, int end_row, const Partials& parts, bool to_result, int thread, unsigned char* memory, Sync sync) {
   constexpr int kQuads = spec::head_dim_v / 4, kMostItems = kMergers < 128 ? 2 : 4, kMostLses = 4;  // of a thread: (row, dims / 4), each a sum in four registers, and LSEs that it fetches; few warps hold more rows, and spill sooner
   constexpr int kRowsAtOnce = min_of(kLiveRows, max_of(kMostItems * kMergers / kQuads, 1)), kPart = kRowsAtOnce * kQuads;
   constexpr int kItems = ceil_div(kPart, kMergers);
@@ -205,7 +211,9 @@ __device__ __forceinline__ void merge_parts(const pt_decode_params& p, const Seg
       const Total total = totals[r];
       const float inverse = total.sum == 0.f ? 0.f : 1.f / total.sum;
       const float lse = total.sum == 0.f ? minus_infinity() : (total.top == minus_infinity() ? 0.f : total.top) + ptx::log2_approx(total.sum);
-      write_result(p, s, rows, first_row + r, item % kQuads * 4, make_float4(sums[k].x * inverse, sums[k].y * inverse, sums[k].z * inverse, sums[k].w * inverse), lse);
+      const float4 o = make_float4(sums[k].x * inverse, sums[k].y * inverse, sums[k].z * inverse, sums[k].w * inverse);
+      if (to_result) write_result(p, s, rows, first_row + r, item % kQuads * 4, o, lse);
+      else write_part(p, parts.row(0, first_row + r), item % kQuads * 4, o, lse);
     }
   }
 }

@@ -55,11 +55,14 @@ constexpr int64_t kSmallRing = 64 * 1024;
 // But an even share's CTA has its multiprocessor to itself: with 64 KiB the next launch's CTAs stand beside it and load (1 x 1024: 6.6 us with 64 KiB, 5.0 with 128;
 // 64/8 heads of 64 dims, 8 x 8192: 51.7 and 35.0). Windows beside full heads end many pairs: 20/4 heads, two of the four windowed at 4096, 8 x 32768: 71.0 with 192 KiB, 70.1 with 128.
 constexpr int64_t kEvenShareRing = 128 * 1024;
-// Where a CTA has many pairs to do, and these are short, one's end is hidden best by another CTA of the same multiprocessor. H200, 2026-12-01, pages of 16, one CTA with up to 192 KiB
-// against two with up to 96 KiB each: 28/4 heads, 256 x 1024: 123.5 and 121.1, ragged 60.5 and 47.7; 32/8 heads, 64 x 1024 ragged: 26.7 and 24.0; 64/8 heads of 64 dims, 64 x 1024: 31.8
-// and 30.9, ragged 17.3 and 14.7. But few pairs are cut in more parts (8/1 heads, 64 x 1024 ragged: 6.8 and 9.1), and long ones are steadier alone (32/8 heads, 64 x 8192: 471 and 478).
+// Where CTAs have many pairs to do, one's end is hidden best by another CTA of the same multiprocessor. H200, 2026-12-01, pages of 16, one CTA with up to 192 KiB against two with up to
+// 96 KiB each: 28/4 heads, 256 x 1024: 123.5 and 121.1, ragged 60.5 and 47.7; 32/8 heads, 64 x 1024 ragged: 26.7 and 24.0; 64/8 heads of 64 dims, 64 x 1024: 31.8 and 30.9, ragged 17.3
+// and 14.7. But few pairs are then cut in more parts (8/1 heads, 64 x 1024 ragged: 6.8 and 9.1), and long ones of one length are steadier alone (32/8 heads, 64 x 4096: 239.4 and 235.8,
+// 64 x 8192: 471 and 478; rows of 128 bytes sooner: 256 x 2048: 240.6 and 246.7).
 constexpr int64_t kHalfRing = 96 * 1024;
-constexpr int64_t kShortPair = 2 * 1024 * 1024;  // bytes
+constexpr int64_t short_pair(const AttentionSpec& spec) { return spec.head_dim_k + spec.head_dim_v > 128 ? 2 * 1024 * 1024 : 256 * 1024; }  // bytes
+// Pairs for each multiprocessor. Where lengths differ, a bucket counts sequences as long as the longest, of which there are fewer.
+constexpr double kManyPairs = 1.5, kManyUnlikePairs = 0.75;
 
 void set_shape(KernelConfig& config, const Shape& shape) {
   config.set("LOADER", shape.loader);
@@ -169,7 +172,8 @@ const KernelConfig& DefaultConfigs::cuda_config(const CallShape& call) {
     if (ctas * splits > target_.processors / (call.alike && splits > kSmallCluster ? 2 : 1) || bytes > most_bytes) continue;
     if (const KernelConfig* config = cuda_shape(sequences, bytes, fixed_partition(splits, 2))) return *config;
   }
-  if (2 * ctas >= 3 * target_.processors && head_bytes(spec_, bucket.len()) <= kShortPair && target_.shared_per_block > 2 * kHalfRing) {
+  const bool short_pairs = !call.alike || head_bytes(spec_, bucket.len()) <= short_pair(spec_);
+  if (static_cast<double>(pairs * row_tiles) >= (call.alike ? kManyPairs : kManyUnlikePairs) * target_.processors && short_pairs && target_.shared_per_block > 2 * kHalfRing) {
     const KernelConfig* config = cuda_shape(bucket, kHalfRing, even_share(8));
     if (config != nullptr && config->at("LOADER") == kBoxes) return *config;
   }

@@ -51,9 +51,12 @@ DispatchTable::DispatchTable(const AttentionSpec& spec, const Target& target, co
     alike.source = nearest < 0 ? Source::analytic_default : distance == 0 ? Source::tuned : Source::nearest;
     differing = alike;
     const bool last_resort = nearest < 0 && answer.variant() == 1;  // the default's one pass: there is nothing else
-    if (needs_alike_lengths(answer, target) && !last_resort) {
-      differing.index = index_of(defaults.at({bucket, false}));
-      differing.source = Source::analytic_default;
+    if (target.backend == Backend::cuda && !last_resort) {
+      const KernelConfig for_unlike = defaults.at({bucket, false});
+      if (needs_alike_lengths(answer, for_unlike)) {
+        differing.index = index_of(for_unlike);
+        differing.source = Source::analytic_default;
+      }
     }
     text += fmt::format(" {} {}", alike.index, differing.index);
   }
@@ -75,7 +78,7 @@ std::string DispatchTable::explain(const CallShape& call) const {
   std::string text;
   if (spec_.batch_invariant) text = fmt::format("bucket {}: {}, the one config of a batch-invariant spec, which takes no winners", bucket.text(), config);
   else if (selection.source != cells_[index][1].source)
-    text = fmt::format("bucket {}: {}, the analytic default: lengths differ, or their sum is not known, and the winner gives every sequence as many CTAs, which was measured on sequences of one length", bucket.text(), config);
+    text = fmt::format("bucket {}: {}, the analytic default: lengths differ, or their sum is not known, and the winner's schedule was measured on sequences of one length", bucket.text(), config);
   else if (selection.source == Source::tuned) text = fmt::format("bucket {}: {}, measured for this bucket", bucket.text(), config);
   else if (selection.source == Source::nearest)
     text = fmt::format("bucket {}: {}, from the nearest winner, {} (within {} octaves)", bucket.text(), config, buckets_[static_cast<size_t>(answered_by_[index])].text(), kReach);

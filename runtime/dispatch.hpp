@@ -9,6 +9,7 @@
 #include "cache_db/store.hpp"
 #include "codegen/bucket.hpp"
 #include "codegen/config.hpp"
+#include "codegen/launch_plan.hpp"
 #include "codegen/target.hpp"
 #include "pagetune/pagetune.hpp"
 
@@ -17,8 +18,8 @@ namespace pagetune {
 class DispatchTable {
  public:
   // A bucket without a winner takes the nearest one that is at most kReach octaves away on each axis, else the analytic default. Winners that are not supported or that are blocked since do not count. With
-  // spec.batch_invariant every bucket has the one default config, so that a sequence's split never depends on its neighbours. A GPU's winner that
-  // gives every sequence as many CTAs was measured on sequences of one length; where lengths differ, or may, the bucket's analytic default answers.
+  // spec.batch_invariant every bucket has the one default config, so that a sequence's split never depends on its neighbours. A GPU's winner
+  // was measured on sequences of one length; where lengths differ, or may, and it gives every sequence as many CTAs, or shares tiles among more CTAs or fewer than the bucket's analytic default, that default answers.
   static constexpr int kReach = 2;
   DispatchTable(const AttentionSpec&, const Target&, const std::vector<Winner>&, const Blocklist& = {});
 
@@ -36,8 +37,10 @@ class DispatchTable {
   std::optional<Bucket> nearest_winner(Bucket) const;
   // Would a winner of this bucket change what answers there?
   bool wants_winner(Bucket bucket) const noexcept { return !spec_.batch_invariant && cells_[static_cast<size_t>(bucket.index())][1].source != Source::tuned; }
-  // Does a winner with this config answer only for sequences of one length?
-  static bool needs_alike_lengths(const KernelConfig& config, const Target& target) { return target.backend == Backend::cuda && !config.even_share(); }
+  // Does a winner with this config answer only for sequences of one length? `for_unlike`: the default where lengths differ.
+  static bool needs_alike_lengths(const KernelConfig& config, const KernelConfig& for_unlike) {
+    return !config.even_share() || (for_unlike.even_share() && spread_of(config) != spread_of(for_unlike));
+  }
 
   // Everything that a launch with batch <= max_batch and len <= max_len can be.
   static std::vector<CallShape> reachable(int max_batch, int max_len);

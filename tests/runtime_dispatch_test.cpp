@@ -108,7 +108,8 @@ TEST(Dispatch, SelectUsesTheOneBucketMapping) {
   }
 }
 
-// Fault: one pass, or a fixed split, over sequences of one length wins its bucket, and a ragged batch then waits for the CTAs of its longest sequence.
+// Fault: one pass, or a fixed split, over sequences of one length wins its bucket, and a ragged batch then waits for the CTAs of its longest sequence; or an even share
+// among few CTAs wins there, where many short sequences want more.
 TEST(Dispatch, WhatSplitsAllSequencesAlikeAnswersOnlyWhereLengthsAre) {
   KernelConfig one_pass = default_shape(kSpec, kTarget);
   ASSERT_EQ(one_pass.variant(), 1);
@@ -125,13 +126,19 @@ TEST(Dispatch, WhatSplitsAllSequencesAlikeAnswersOnlyWhereLengthsAre) {
     EXPECT_EQ(picked(64, total).source, Source::analytic_default) << total;
   }
   EXPECT_TRUE(default_config(kSpec, kTarget, bucket).even_share());
-  KernelConfig clusters = default_config(kSpec, kTarget, Bucket{0, 10}), share = default_config(kSpec, kTarget, Bucket{6, 13});
+  const KernelConfig clusters = default_config(kSpec, kTarget, Bucket{0, 10}), unlike = default_config(kSpec, kTarget, {{8, 12}, false});
   ASSERT_GT(clusters.num_splits(), 1);
-  ASSERT_TRUE(share.even_share());
-  const DispatchTable both(kSpec, kTarget, {winner({3, 12}, clusters), winner({8, 12}, share)});
+  ASSERT_TRUE(unlike.even_share());
+  KernelConfig larger_ring = unlike, fewer = unlike;
+  larger_ring.set("NUM_STAGES", unlike.at("NUM_STAGES") * 2);
+  fewer.set("CTA_QUARTERS", unlike.at("CTA_QUARTERS") / 2);
+  const DispatchTable both(kSpec, kTarget, {winner({3, 12}, clusters), winner({8, 12}, larger_ring), winner({8, 17}, fewer)});
   EXPECT_EQ(both.at({{3, 12}, true}).source, Source::tuned);
   EXPECT_EQ(both.at({{3, 12}, false}).source, Source::analytic_default);
-  EXPECT_EQ(both.at({{8, 12}, false}).source, Source::tuned) << "an even share serves any lengths";
+  EXPECT_EQ(both.at({{8, 12}, false}).source, Source::tuned) << "an even share among as many serves any lengths";
+  EXPECT_EQ(both.configs()[both.at({{8, 12}, false}).index], larger_ring);
+  EXPECT_EQ(both.at({{8, 17}, true}).source, Source::tuned);
+  EXPECT_EQ(both.configs()[both.at({{8, 17}, false}).index], default_config(kSpec, kTarget, {{8, 17}, false}));
   testing::expect_mentions(table.explain({bucket, false}), {"bucket 64x4096", "lengths differ", "analytic default"});
   // A single sequence has one length.
   const DispatchTable one(kSpec, kTarget, {winner({0, 12}, one_pass)});

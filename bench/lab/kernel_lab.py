@@ -152,9 +152,9 @@ def download(pointer, count, dtype):
 
 
 class Kernel:
-    def __init__(self, text):
+    def __init__(self, text="", image=None):
         self.module, self.function, registers = C.c_void_p(), C.c_void_p(), C.c_int()
-        check(cuda.cuModuleLoadData(C.byref(self.module), compile_source(text)), "loading a kernel")
+        check(cuda.cuModuleLoadData(C.byref(self.module), image or compile_source(text)), "loading a kernel")
         check(cuda.cuModuleGetFunction(C.byref(self.function), self.module, b"pt_decode"), "looking for pt_decode")
         facts = [int(x) for x in self.array(b"pt_facts", np.int32)]
         self.threads, self.shared, self.row_tiles, self.kv_heads = facts[3], facts[4], facts[7], facts[9]

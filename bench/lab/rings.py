@@ -3,10 +3,9 @@
 Prints a line for each cell, fastest first.
 
   bench/lab/rings.py [--shapes 32/8/128,64/8/64] [--cells 1x8192,8x8192,8x8192r: r for lengths from len / 16 to len] [--rings 2:4:32:8,…: loader:warps:tokens of a tile:stages] [--splits 8,16]
-                     [--producers 1,2,4] [--late] [--reverse] [--loads-only] [--apart] [--against FOLDER,…] [--trace]
+                     [--producers 1,2,4] [--late] [--reverse] [--loads-only] [--apart] [--trace]
 """
 import argparse
-import os
 
 import numpy as np
 
@@ -82,7 +81,6 @@ def main():
     parser.add_argument("--reverse", action="store_true", help="the even share's CTAs in reverse order, too")
     parser.add_argument("--loads-only", action="store_true")
     parser.add_argument("--apart", action="store_true", help="the even share without clusters of two, too")
-    parser.add_argument("--against", metavar="FOLDERS", default="", help="the templates of other versions of pagetune, too: their trees (git archive REVISION templates | tar -x -C FOLDER)")
     parser.add_argument("--trace", action="store_true")
     arguments = parser.parse_args()
     numbers = lambda text: [int(x) for x in text.split(",") if x]
@@ -104,8 +102,6 @@ def main():
                     make(schedule, ring, f" {most} producers" if most else "", lambda x: with_producers(x, most))
                 if arguments.late:
                     make(schedule, ring, " late", with_late_start)
-                for folder in filter(None, arguments.against.split(",")):
-                    make(schedule, ring, " " + os.path.basename(folder), lambda x: lab.with_templates_of(x, folder))
             if arguments.reverse:
                 make("even", ring, " reverse", with_reverse_order)
             if arguments.loads_only:

@@ -71,7 +71,7 @@ int tiles_of_each(const Schedule& schedule, const pt_decode_params& p) {
 size_t moved(const std::vector<Place>& line, size_t cut, int opening, int near) {
   if (cut >= line.size()) return line.size();
   const auto begins = [&](size_t at) { return at == static_cast<size_t>(line[at].line - opening); };
-  const size_t reach = static_cast<size_t>(opening + near);
+  const size_t reach = static_cast<size_t>(opening) + static_cast<size_t>(near);
   for (size_t at = cut > reach ? cut - reach : 0; at <= cut; ++at) {
     if (begins(at)) return at;
   }
@@ -121,7 +121,7 @@ void expect_even(const Schedule& schedule, const Batch& batch) {
     ASSERT_TRUE(claimed >= least && claimed <= most && (pairs > all || claimed == least || claimed == most))
         << "CTA " << cta << " would have " << claimed << " places, it should be " << least << " to " << most;
     ASSERT_EQ(at, moved(line, static_cast<size_t>(begin), opening, near)) << "range " << range << ", cut at " << begin;
-    const size_t end = moved(line, static_cast<size_t>(begin + claimed), opening, near);
+    const size_t end = moved(line, static_cast<size_t>(begin) + static_cast<size_t>(claimed), opening, near);
     const auto skip = [&] {  // an opening
       while (at < end && line[at].tile < 0) ++at;
     };

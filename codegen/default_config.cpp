@@ -43,10 +43,11 @@ struct Shape {
   int loader, warps, tile, stages;
 };
 
+constexpr int kBoxes = 2;  // a loader
+
 // A ring of boxes, the largest first. A multiprocessor turns 64 KiB over in 2 us, so at the full rate it wants 128 KiB in flight: 8 x 8192 with 32/8 heads as an
 // even share takes 63.0 us with 128 or 192 KiB (the read floor is 59.0) and 67 with 64 KiB; 64/8 heads of 64 dims: 34.2 and 51.7. Then what pages without
 // boxes, larger head dims or less shared memory leave.
-constexpr int kBoxes = 2;  // a loader
 constexpr Shape kShapes[] = {{2, 4, 32, 24}, {2, 4, 32, 16}, {2, 4, 32, 12}, {2, 4, 32, 8}, {2, 4, 32, 4}, {2, 4, 16, 12}, {2, 4, 16, 8},
                              {2, 4, 16, 4}, {0, 4, 16, 3},  {0, 4, 16, 2},  {0, 2, 16, 2},  {0, 1, 16, 2}};
 // A ring need not hold more than its CTA walks (1 x 1024 in clusters of 8: 3.5 us with 64 KiB, 4.0 with 128; but 8/1 heads, 8 x 200 in one pass: 4.4 and 3.1), and where CTAs come in many waves two of them fit a

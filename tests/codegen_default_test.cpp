@@ -181,6 +181,32 @@ TEST(DefaultConfig, ClustersOfRaggedBatchesLeaveRoom) {
   EXPECT_GT(shares, 300);
 }
 
+// Catches one CTA a multiprocessor where many short pairs end one after the other (ragged batches take 10 to 20 % longer), two where few pairs are then cut in more parts, where long
+// ones are steadier alone, or where two rings find no room together.
+TEST(DefaultConfig, ManyShortPairsTakeTwoCtasAMultiprocessor) {
+  const Target target = Target::by_name("sm_90a");
+  struct Case {
+    AttentionSpec spec;
+    Bucket bucket;
+    bool alike;
+    int quarters;
+  };
+  const AttentionSpec few = decode_spec(8, 1, 128), some = decode_spec(28, 4, 128), narrow = decode_spec(64, 8, 64);
+  for (const auto& [spec, bucket, alike, quarters] :
+       {Case{some, {6, 10}, true, 8}, Case{some, {6, 12}, true, 8}, Case{some, {6, 13}, true, 4}, Case{some, {6, 13}, false, 8}, Case{some, {5, 10}, false, 8}, Case{some, {3, 13}, true, 4},
+        Case{some, {3, 13}, false, 4}, Case{few, {5, 10}, false, 4}, Case{few, {8, 10}, true, 8}, Case{narrow, {6, 10}, true, 8}, Case{narrow, {6, 12}, true, 4}, Case{narrow, {6, 12}, false, 8}}) {
+    const KernelConfig config = default_config(spec, target, {bucket, alike});
+    EXPECT_EQ(config.get("CTA_QUARTERS", 0), quarters) << spec.kv_heads << " KV heads, " << bucket.text() << (alike ? "" : " unlike") << ": " << config.canonical_json();
+    if (quarters == 8) {
+      EXPECT_LE(2 * ConfigSpace::builtin().derived("SHARED_BYTES", spec, config, target), target.shared_per_block + 1024) << config.canonical_json();
+    }
+  }
+  AttentionSpec windowed = some;
+  windowed.window = true;
+  const KernelConfig config = default_config(windowed, target, Bucket{3, 15});
+  EXPECT_LE(ConfigSpace::builtin().derived("RING_BYTES", windowed, config, target), 128 * 1024) << "windows beside full heads end many pairs";
+}
+
 // Catches a group whose row tiles are not counted as CTAs: 32 query heads to a KV head are two.
 TEST(DefaultConfig, CountsRowTiles) {
   const Target target = Target::by_name("sm_90a");

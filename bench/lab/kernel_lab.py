@@ -219,6 +219,13 @@ class Problem:
             cuda.cuMemFree_v2(C.c_uint64(pointer))
 
 
+def problem_of(shape, page, cell):
+    """cell: "8x1024", batch and length; with an r behind lengths from len / 16 to len, the longest first."""
+    batch, length = (int(x) for x in cell.rstrip("r").split("x"))
+    ragged = [int(length / 16 ** (i / max(batch - 1, 1))) for i in range(batch)]
+    return Problem(shape, page, ragged if cell.endswith("r") else [length] * batch)
+
+
 def launch(kernel, problem, step, stream, num_splits=1, num_ctas=0, promotion=2, overlap=True, pairs=True, adjust=None):
     """adjust: a function that changes the parameters before they are handed over (windows, other tables)."""
     q_heads, kv_heads, dim, page = problem.q_heads, problem.kv_heads, problem.dim, problem.page
@@ -334,7 +341,7 @@ def with_trace(text):
     text = patch(text, "    ptx::wait_for_previous_kernel();\n    alone = true;\n    rows.open", f"    ptx::wait_for_previous_kernel();\n    trace({RELEASED});\n    alone = true;\n    rows.open")
     for more in ("false", "walk.left > 0"):
         text = patch(text, f"ending.run(state, s, rows, {more});", f"trace({LOOPED}), ending.run(state, s, rows, {more}), trace({DONE});")
-    text = patch(text, "    bool merges = last[0],", f"    trace({COUNTED});\n    bool merges = last[0],")
+    text = patch(text, "      if (is_last || two_steps) merges = ", f"      trace({COUNTED});\n      if (is_last || two_steps) merges = ")
     text = patch(text, "ending.finish(s, rows);", f"ending.finish(s, rows), trace({DONE});")
     text = patch(text, "    meeting.put(state, warp, lane);\n    sync_workers();", f"    meeting.put(state, warp, lane);\n    sync_workers();\n    trace({MET});")
     text = patch(text, "    if (last) merge(s, rows", f"    trace({COUNTED});\n    if (last) merge(s, rows")

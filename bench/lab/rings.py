@@ -108,10 +108,8 @@ def main():
                 make("even", ring, " loads only", without_products)
         print(text, "; ".join(f"{name_of(ring)}: {k.registers} registers, {k.shared} bytes" for (schedule, ring, label), k in kernels.items() if schedule == "even" and not label))
         for cell in arguments.cells.split(","):
-            batch, length = (int(x) for x in cell.rstrip("r").split("x"))
-            pairs = batch * shape[1]
-            ragged = [int(length / 16 ** (i / max(batch - 1, 1))) for i in range(batch)]
-            problem = lab.Problem(shape, arguments.page, ragged if cell.endswith("r") else [length] * batch)
+            problem = lab.problem_of(shape, arguments.page, cell)
+            pairs, length = len(problem.lengths) * shape[1], max(problem.lengths)
             ways = []
             for (schedule, ring, label), kernel in kernels.items():
                 if schedule == "even":

@@ -50,10 +50,9 @@ def source_of(key):
 
 
 def problem_of(shape, page, cell, spec):
-    batch, length = (int(x) for x in cell.rstrip("r").split("x"))
-    ragged = [int(length / 16 ** (i / max(batch - 1, 1))) for i in range(batch)]
-    problem = lab.Problem(shape, page, ragged if cell.endswith("r") else [length] * batch)
+    problem = lab.problem_of(shape, page, cell)
     if spec.get("headwise"):  # a table of its own for each KV head
+        batch = len(problem.lengths)
         random, each = np.random.default_rng(2), problem.width * batch
         orders = [random.permutation(problem.pages) for _ in range(shape[1])]
         tables = [np.stack([order[r * each : (r + 1) * each].reshape(batch, problem.width) for order in orders], 1) for r in range(problem.rotations)]

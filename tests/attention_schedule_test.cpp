@@ -57,14 +57,20 @@ std::vector<Place> line_of(const Schedule& schedule, const pt_decode_params& p, 
   return line;
 }
 
-// How many tiles each pair of the lines has, or 0 if that differs.
-int tiles_of_each(const Schedule& schedule, const pt_decode_params& p) {
-  if (schedule.heads_differ) return 0;
-  const int first = schedule.tiles_of(p, 0, 0);
-  for (int b = 1; b < p.batch; ++b) {
-    if (schedule.tiles_of(p, b, 0) != first) return 0;
+// How many tiles the pairs have: all together, and one at least and at most.
+struct Counts {
+  int total = 0, least = 1 << 30, most = 0;
+};
+Counts counts_of(const std::vector<Place>& line) {
+  Counts counts;
+  for (size_t at = 0, end; at < line.size(); at = end) {
+    for (end = at + 1; end < line.size() && line[end].tile > 0; ++end) {}
+    const int tiles = static_cast<int>(end - at);
+    counts.total += tiles;
+    counts.least = std::min(counts.least, tiles);
+    counts.most = std::max(counts.most, tiles);
   }
-  return first;
+  return counts;
 }
 
 // Where a range that would end at `cut` does: at the first of the pairs that begin up to `near` tiles before, else at its pair's end if that is as near.
@@ -81,28 +87,35 @@ size_t moved(const std::vector<Place>& line, size_t cut, int opening, int near) 
 }
 
 // The tiles are one line that all CTAs share, or one for each lane, shared by as many CTAs as there are ranges, but not by more than give each a pair or
-// two tiles for each warp; CTAs left over rest. A range that ends within one pair and goes on in the next is spared where all pairs are of one length and nobody gets more than a
-// tile for each warp over the average for it, or fewer tiles than two parts need. Where they are not, the places before a pair's tiles count as tiles, and a range's ends move to those of pairs that are near.
+// two tiles for each warp; CTAs left over rest. A range that ends within one pair and goes on in the next is spared where nobody gets more than a tile for each warp over the average
+// for it, or fewer tiles than two parts need: ranges then take whole pairs, or as many of them a pair, if all have as many tiles. Else the places before a pair's tiles count as tiles,
+// where pairs differ, and a range's ends move to those of pairs that are near.
 void expect_even(const Schedule& schedule, const Batch& batch) {
   const pt_decode_params& p = batch.params;
   const int row_pairs = schedule.kv_heads * schedule.row_tiles;
   const HostShares shares = schedule.walk(p, 0).shares[0];
   const int lanes = shares.lanes;
   ASSERT_TRUE(lanes == 1 || lanes == row_pairs);
-  const int each = tiles_of_each(schedule, p), opening = each > 0 ? 0 : schedule.opening, fewest = schedule.least_tiles;
-  std::vector<std::vector<Place>> lines;
-  for (int lane = 0; lane < lanes; ++lane) lines.push_back(line_of(schedule, p, lanes, lane, opening));
-  const int total = static_cast<int>(lines[0].size()), pairs = p.batch * row_pairs / lanes, all = p.num_ctas / lanes;
-  int ranges = std::min(all, std::max(std::min((total + fewest - 1) / fewest, total / (opening + 1)), pairs)), least = total / ranges, most = (total + ranges - 1) / ranges;
-  const int whole = (pairs + all - 1) / all, parts = std::max(std::min(all / pairs, each / fewest), 1);
-  const int longest = pairs > all ? whole * each : each == 0 ? 0 : (each + parts - 1) / parts;
-  const bool aligned = each > 0 && (longest <= total / ranges + schedule.num_warps || longest < 2 * fewest);
-  if (aligned) {
-    ranges = pairs > all ? (pairs + whole - 1) / whole : pairs * parts;
-    least = pairs > all ? each : each / parts;
+  const Counts counts = counts_of(line_of(schedule, p, lanes, 0, 0));
+  const int each = counts.least == counts.most ? counts.most : 0, opening = each > 0 ? 0 : schedule.opening, fewest = schedule.least_tiles;
+  const int pairs = p.batch * row_pairs / lanes, all = p.num_ctas / lanes, places = counts.total + opening * pairs;
+  int ranges = std::min(all, std::max(std::min((places + fewest - 1) / fewest, places / (opening + 1)), pairs)), least = places / ranges, most = (places + ranges - 1) / ranges;
+  const int whole = (pairs + all - 1) / all, parts = each > 0 ? std::max(std::min(all / pairs, each / fewest), 1) : 1;
+  const int longest = parts == 1 ? whole * counts.most : (each + parts - 1) / parts;
+  const bool spared = longest < 2 * fewest || int64_t{longest - schedule.num_warps} * ranges <= counts.total;
+  ASSERT_EQ(shares.whole, spared && parts == 1 ? whole : 0);
+  if (shares.whole > 0) {
+    ranges = (pairs + whole - 1) / whole;
+    least = 1;
+    most = longest;
+  } else if (spared) {
+    ranges = pairs * parts;
+    least = each / parts;
     most = longest;
   }
-  const int near = aligned ? 0 : schedule.num_warps;
+  const int near = spared ? 0 : schedule.num_warps;
+  std::vector<std::vector<Place>> lines;
+  for (int lane = 0; lane < lanes; ++lane) lines.push_back(line_of(schedule, p, lanes, lane, shares.whole > 0 ? 0 : opening));
   std::map<std::tuple<int, int, int>, std::vector<int64_t>> found;
   std::set<int64_t> taken;
   std::vector<size_t> ends(static_cast<size_t>(lanes), 0);
@@ -116,19 +129,32 @@ void expect_even(const Schedule& schedule, const Batch& batch) {
     const HostShares mine = walk.shares[0];
     const std::vector<Place>& line = lines[static_cast<size_t>(cta % lanes)];
     size_t& at = ends[static_cast<size_t>(cta % lanes)];
-    int claimed = 0;
-    const int begin = schedule.begin(mine, range, claimed);
-    ASSERT_TRUE(claimed >= least && claimed <= most && (pairs > all || claimed == least || claimed == most))
-        << "CTA " << cta << " would have " << claimed << " places, it should be " << least << " to " << most;
-    ASSERT_EQ(at, moved(line, static_cast<size_t>(begin), opening, near)) << "range " << range << ", cut at " << begin;
-    const size_t end = moved(line, static_cast<size_t>(begin) + static_cast<size_t>(claimed), opening, near);
+    size_t end = at;
+    if (mine.whole > 0) {
+      for (int pair = 0; pair < whole && end < line.size(); ++pair)
+        for (++end; end < line.size() && line[end].tile > 0;) ++end;
+      ASSERT_TRUE(end - at >= static_cast<size_t>(least) && end - at <= static_cast<size_t>(most));
+    } else {
+      int claimed = 0;
+      const int begin = schedule.begin(mine, range, claimed);
+      ASSERT_TRUE(claimed == least || claimed == most) << "CTA " << cta << " would have " << claimed << " places, it should be " << least << " to " << most;
+      ASSERT_EQ(at, moved(line, static_cast<size_t>(begin), opening, near)) << "range " << range << ", cut at " << begin;
+      end = moved(line, static_cast<size_t>(begin) + static_cast<size_t>(claimed), opening, near);
+    }
     const auto skip = [&] {  // an opening
       while (at < end && line[at].tile < 0) ++at;
     };
     for (const HostSegment& s : walk.segments[0]) {
       ASSERT_GT(s.count, 0);
-      ASSERT_TRUE(!aligned || s.count == s.tiles || walk.segments[0].size() == 1);
+      ASSERT_TRUE(!spared || s.count == s.tiles || walk.segments[0].size() == 1);
       skip();
+      if (s.count == s.tiles) {  // no part of anything
+        for (int t = 0; t < s.count; ++t, ++at) {
+          const Place& expected = line[at];
+          ASSERT_TRUE(at < end && s.sequence == expected.sequence && s.head == expected.head && s.row_tile == expected.row_tile && t == expected.tile) << "CTA " << cta << ", tile " << at << " of the line";
+        }
+        continue;
+      }
       const HostPart part = schedule.part(mine, s);
       const int count = static_cast<int>(part.rows.size());
       ASSERT_TRUE(0 <= part.part && part.part < count && (part.part == 0) == (s.first == 0) && (part.part == count - 1) == (s.first + s.count == s.tiles))

@@ -12,7 +12,7 @@ inline HostWalk walk_of(const pt_decode_params& p, int cta) {
     Shares shares{};
     Walk walk{};
     const bool any = start_walk(p, lane, cta, shares, walk, [] {});
-    result.shares[at] = {shares.opening, shares.near, shares.total, shares.group, shares.parts, shares.chunk, shares.rest, shares.lanes, shares.range, shares.lane};
+    result.shares[at] = {shares.each, shares.whole, shares.opening, shares.near, shares.total, shares.group, shares.parts, shares.chunk, shares.rest, shares.lanes, shares.range, shares.lane};
     if (!any) return;
     result.segments[at].push_back(told(walk.now));
     while (walk.left > 0) {
@@ -23,7 +23,7 @@ inline HostWalk walk_of(const pt_decode_params& p, int cta) {
   return result;
 }
 
-inline Shares shares_of(HostShares s) { return {s.opening, s.near, s.total, s.group, s.parts, s.chunk, s.rest, s.lanes, s.range, s.lane}; }
+inline Shares shares_of(HostShares s) { return {s.each, s.whole, s.opening, s.near, s.total, s.group, s.parts, s.chunk, s.rest, s.lanes, s.range, s.lane}; }
 
 // As much of a segment as says where its pair lies in the line.
 inline Segment line_of(const HostSegment& told) {

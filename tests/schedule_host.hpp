@@ -20,7 +20,7 @@ struct HostSegment {
   int sequence, head, row_tile, first, count, tiles, line;
 };
 struct HostShares {
-  int opening, near, total, group, parts, chunk, rest, lanes, range, lane;
+  int each, whole, opening, near, total, group, parts, chunk, rest, lanes, range, lane;
   bool operator==(const HostShares&) const = default;
 };
 // Which part of its pair's result a segment is, and the rows where all parts of it are looked for.

@@ -38,10 +38,12 @@ constexpr int kLanes = spec::kv_heads * kRowTiles;  // CTAs that walk the same t
 
 // The even share among ranges. All in 32 bits; the host bounds the line.
 //
-// The line is one group of places whose ranges differ by one at most. But where all pairs have as many tiles, a range that ends in one pair and goes on in the next costs a
-// merge that can be spared: then a group is some whole pairs that one range takes, or one pair that some ranges take, if nobody gets more than a tile for each warp over the
-// average by that, or only as few tiles as are not worth a merge.
+// The line is one group of places whose ranges differ by one at most. But a range that ends in one pair and goes on in the next costs a merge. That is spared where nobody gets more
+// than a tile for each warp over the average by it, or only as few tiles as are not worth a merge: then ranges take whole pairs, by number; or, where all pairs have as many tiles,
+// a group is one pair that some ranges take.
 struct Shares {
+  int each;          // tiles of every pair, or 0 where that differs
+  int whole;         // pairs of a range where all stay whole, else 0, and what follows counts
   int opening;       // empty places before a pair's tiles: kOpening, or 0 where all pairs have as many tiles
   int near;          // tiles of a part, but for one that has no neighbour to take them, are more than this
   int total;         // places
@@ -57,32 +59,33 @@ struct Shares {
     int cut;           // ranges of a pair, at most, if it does not
   };
 
-  // Of all pairs' tiles, one each at least; `each`: how many, or 0 where that differs. Returns how many ranges, the first ones, have any: more places each than
-  // an opening, and so a tile. (Each division holds up the first load by 45 ns.)
-  __device__ __forceinline__ int divide(int tiles, int each, const Fit& fit) {
+  // Of all pairs' tiles, one each at least and `most` at most. Returns how many ranges, the first ones, have any: more places each than an opening, and so a tile. (Each division
+  // holds up the first load by 45 ns.)
+  __device__ __forceinline__ int divide(int tiles, int most, const Fit& fit) {
+    each = static_cast<i64>(most) * fit.pairs == tiles ? most : 0;
     opening = each > 0 ? 0 : kOpening;
     near = config::num_warps;
     total = group = tiles + opening * fit.pairs;
     const int used = min(fit.ranges, max(min(ceil_div(total, kLeastTiles), each > 0 ? total : quotient(total, kOpening + 1)), fit.pairs));
     const int cut = max(min(fit.cut, quotient(each, kLeastTiles)), 1);
-    const int longest = cut == 1 ? fit.whole * each : ceil_div(each, cut);
-    if (each > 0 && (longest < 2 * kLeastTiles || static_cast<i64>(longest - config::num_warps) * used <= total)) {
-      group = cut == 1 ? longest : each;
-      chunk = cut == 1 ? longest : quotient(each, cut);
-      parts = cut;
-      rest = group - chunk * cut;
-      near = 0;
-      return cut == 1 ? fit.users : fit.pairs * cut;
-    }
+    const i64 longest = cut == 1 ? static_cast<i64>(fit.whole) * most : ceil_div(each, cut);
+    const bool spares_merges = longest < 2 * kLeastTiles || (longest - config::num_warps) * used <= tiles;
+    whole = spares_merges && cut == 1 ? fit.whole : 0;
+    if (whole > 0) return fit.users;
     parts = used;
-    chunk = quotient(total, used);
-    rest = total - chunk * used;
-    return used;
+    if (spares_merges) {
+      group = each;
+      parts = cut;
+      near = 0;
+    }
+    chunk = quotient(group, parts);
+    rest = group - chunk * parts;
+    return spares_merges ? fit.pairs * cut : used;
   }
   // The first place of a range that has any, and how many it has, before its ends move to those of pairs.
   __device__ __forceinline__ int begin(int range, int& count) const {
     int before = 0;
-    if (group < total) before = parts == 1 ? range : quotient(range, parts);
+    if (group < total) before = quotient(range, parts);
     const int part = range - before * parts, first = before * group + part * chunk + min(part, rest);
     count = min(chunk + (part < rest), total - first);
     return first;
@@ -100,25 +103,39 @@ struct Shares {
   __device__ __forceinline__ int last_of(const Segment& s, int first) const { return max(first, owner(max(s.line + s.span.tiles - 1 - near, 0))); }
 };
 
-// Tiles of a sequence in the line. `claimed`: its length, of the first KV head.
-__device__ __forceinline__ int sequence_tiles(const pt_decode_params& p, int sequence, int lanes, int claimed) {
+// Tiles of a sequence in the line, and of one of its pairs, at most. `claimed`: its length, of the first KV head.
+struct Tiles {
+  int all, most;
+};
+__device__ __forceinline__ Tiles sequence_tiles(const pt_decode_params& p, int sequence, int lanes, int claimed) {
+  int all = span_of(p, sequence, 0, claimed).tiles, most = all;
   if (kHeadsMayDiffer && !heads_are_alike(p)) {
-    int tiles = span_of(p, sequence, 0, claimed).tiles;
-    for (int h = 1; h < spec::kv_heads; ++h) tiles += span_of(p, sequence, h).tiles;
-    return tiles * kRowTiles;
+    for (int h = 1; h < spec::kv_heads; ++h) {
+      const int tiles = span_of(p, sequence, h).tiles;
+      all += tiles;
+      most = max(most, tiles);
+    }
+    return {all * kRowTiles, most};
   }
-  return span_of(p, sequence, 0, claimed).tiles * (lanes > 1 ? 1 : kLanes);
+  return {all * (lanes > 1 ? 1 : kLanes), most};
 }
 
 // A CTA's walk through its range of the line. The loader and the consumer have one each.
 struct Walk {
   Segment now;
-  int left;   // places of the range after this segment; 0 if it takes no tile there
+  int left;   // places of the range after this segment, 0 if it takes no tile there; of whole pairs their number
+  bool whole;
   int lanes, opening, near;
   int gives;  // so few places after a pair are the next range's, which takes that pair from its beginning
 
   // Narrows the segment, whose pair has `tile` before the range's next place (negative: in the opening), to what the range takes.
   __device__ __forceinline__ void enter(int tile) {
+    if (whole) {
+      now.first = 0;
+      now.count = now.span.tiles;
+      --left;
+      return;
+    }
     const int end = tile + left;
     now.first = max(tile, 0);
     left = end - now.span.tiles;
@@ -166,37 +183,49 @@ __device__ __forceinline__ bool start_walk(const pt_decode_params& p, int lane, 
   meanwhile();
   const Shares::Fit fit{p.batch * pairs, each_of(p.num_ctas), p.whole_pairs, p.whole_ranges, p.cut_ranges};
   if (shares.range >= fit.ranges) return false;
-  int mine = 0, first_chunk = 0, least = 0x7fffffff, most = 0;
+  int mine = 0, first_chunk = 0, most = 0;
 #pragma unroll 1
   for (int base = 0; base < p.batch; base += 32 * kLengths) {
     if (base > 0) load(base);
 #pragma unroll
     for (int k = 0; k < kLengths; ++k) {
       if (base + k * 32 >= p.batch) break;
-      const int b = base + k * 32 + lane, x = b < p.batch ? sequence_tiles(p, b, shares.lanes, claimed[k]) : 0;
-      if (base == 0 && k == 0) first_chunk = x;
-      mine += x;
-      most = max(most, x);
-      if (x > 0) least = min(least, x);
+      const int b = base + k * 32 + lane;
+      const Tiles tiles = b < p.batch ? sequence_tiles(p, b, shares.lanes, claimed[k]) : Tiles{0, 0};
+      if (base == 0 && k == 0) first_chunk = tiles.all;
+      mine += tiles.all;
+      most = max(most, tiles.most);
     }
   }
   const int total = __reduce_add_sync(0xffffffffu, mine);
-  least = __reduce_min_sync(0xffffffffu, least);
-  const bool alike = heads_are_alike(p) && least == __reduce_max_sync(0xffffffffu, most);
-  if (shares.range >= shares.divide(total, !alike ? 0 : side_by_side ? least : quotient(least, kLanes), fit)) return false;
+  if (shares.range >= shares.divide(total, __reduce_max_sync(0xffffffffu, most), fit)) return false;
+  walk.whole = shares.whole > 0;
+  walk.opening = shares.opening, walk.near = shares.near, walk.gives = 0;
+  if (walk.whole) {
+    const int pair = shares.range * shares.whole, of_sequence = side_by_side ? shares.lane : pair % kLanes;
+    walk.left = min(shares.whole, fit.pairs - pair);
+    walk.now.sequence = side_by_side ? pair : quotient(pair, kLanes);
+    walk.now.head = of_sequence / kRowTiles;
+    walk.now.row_tile = of_sequence % kRowTiles;
+    walk.now.line = 0;
+    walk.now.span = span_of(p, walk.now.sequence, walk.now.head);
+    walk.enter(0);
+    return true;
+  }
   const int begin = shares.begin(shares.range, walk.left), end = begin + walk.left;
-  const int opening = walk.opening = shares.opening, near = walk.near = shares.near;
-  walk.gives = end < shares.total ? opening + near : 0;
+  const int opening = shares.opening, near = shares.near;
+  if (end < shares.total) walk.gives = opening + near;
   const int from = max(begin - opening - near, 0);  // the first pair that begins there or later, if it does before `begin`, is this range's
-  if (alike) {
-    walk.now.sequence = quotient(from, least);
-    walk.now.line = walk.now.sequence * least;
+  if (shares.each > 0) {
+    const int tiles = shares.each * pairs;
+    walk.now.sequence = quotient(from, tiles);
+    walk.now.line = walk.now.sequence * tiles;
   } else {
     int before = 0;
 #pragma unroll 1
     for (int base = 0;; base += 32) {
       const int b = base + lane;
-      const int x = b < p.batch ? (base == 0 ? first_chunk : sequence_tiles(p, b, shares.lanes, __ldg(length_at(p, b, 0)))) + opening * pairs : 0;
+      const int x = b < p.batch ? (base == 0 ? first_chunk : sequence_tiles(p, b, shares.lanes, __ldg(length_at(p, b, 0))).all) + opening * pairs : 0;
       int sum = x;  // inclusive
 #pragma unroll
       for (int distance = 1; distance < 32; distance *= 2) {

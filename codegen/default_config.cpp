@@ -14,7 +14,7 @@
 namespace pagetune {
 namespace {
 
-constexpr int kMaxRowsPerCta = 16;          // query rows of a KV head that one CTA serves
+constexpr int kRowsOfWarps = 16;           // query rows of a KV head that one CTA of warps serves
 constexpr Bucket kLargeBatch{12, 13};
 constexpr int kBatchInvariantSplits = 8;   // fills a GPU at batch 2 with 8 KV heads, and costs a large batch little
 
@@ -54,14 +54,22 @@ constexpr Shape kShapes[] = {{2, 4, 32, 24}, {2, 4, 32, 16}, {2, 4, 32, 12}, {2,
 // multiprocessor (64 x 1024 in one pass: 62.7 us with 64 KiB, 65.3 with 128).
 constexpr int64_t kSmallRing = 64 * 1024;
 // But an even share's CTA has its multiprocessor to itself: with 64 KiB the next launch's CTAs stand beside it and load (1 x 1024: 6.6 us with 64 KiB, 5.0 with 128;
-// 64/8 heads of 64 dims, 8 x 8192: 51.7 and 35.0). Windows beside full heads end many pairs: 20/4 heads, two of the four windowed at 4096, 8 x 32768: 71.0 with 192 KiB, 70.1 with 128.
+// 64/8 heads of 64 dims, 8 x 8192: 51.7 and 35.0).
 constexpr int64_t kEvenShareRing = 128 * 1024;
 // Where CTAs have many pairs to do, one's end is hidden best by another CTA of the same multiprocessor. H200, 2026-12-01, pages of 16, one CTA with up to 192 KiB against two with up to
 // 96 KiB each: 28/4 heads, 256 x 1024: 123.5 and 121.1, ragged 60.5 and 47.7; 32/8 heads, 64 x 1024 ragged: 26.7 and 24.0; 64/8 heads of 64 dims, 64 x 1024: 31.8 and 30.9, ragged 17.3
 // and 14.7. But few pairs are then cut in more parts (8/1 heads, 64 x 1024 ragged: 6.8 and 9.1), and long ones of one length are steadier alone (32/8 heads, 64 x 4096: 239.4 and 235.8,
-// 64 x 8192: 471 and 478; rows of 128 bytes sooner: 256 x 2048: 240.6 and 246.7).
+// 64 x 8192: 471 and 478; rows of 128 bytes sooner: 256 x 2048: 240.6 and 246.7). Windows end pairs sooner than the lengths say: gpt-oss's layers of 128 tokens, pages of 64, 8 x 8192: 3.1 and 2.7,
+// 64 x 8192: 9.3 and 7.4, 256 x 2048: 27.9 and 23.8, 1 x 32768: 2.4 and 2.5; half of 20/4 heads windowed at 4096, 8 x 32768: 72.4 and 72.0.
 constexpr int64_t kHalfRing = 96 * 1024;
 constexpr int64_t short_pair(const AttentionSpec& spec) { return spec.head_dim_k + spec.head_dim_v > 128 ? 2 * 1024 * 1024 : 256 * 1024; }  // bytes
+// Warpgroups on 64 rows read the keys of many rows once; warps on 16 begin and end faster. H200, 2026-12-01, 128 dims, pages of 16, even share of one CTA a multiprocessor, four warps
+// against two warpgroups, us: 64/1 heads, 8 x 8192 (134 MB, counted once for each 16 rows): 24.4 and 33.2, 64 x 1024 (134 MB): 22.2 and 21.0, 8 x 32768 (537 MB): 75.0 and 54.6,
+// 64 x 4096: 76.8 and 42.6; 128/1 heads, 8 x 8192 (268 MB): 41.1 and 31.8, 64 x 4096: 138.9 and 59.4; 192/4 heads, 64 x 4096: 207.8 and 127.0 (read floor 118.0). One sequence leaves
+// its last CTAs many parts of many rows: 192/4 heads, 1 x 32768 (201 MB): 33.2 and 44.1.
+constexpr Shape kWideShapes[] = {{2, 8, 32, 8}, {2, 8, 32, 4}, {2, 8, 16, 8}, {2, 8, 16, 4}};
+constexpr int64_t kWideBytes = 1536 * 1024;  // of a multiprocessor, at least
+constexpr int kProcessorsOfAWidePair = 20;   // at most
 // Pairs for each multiprocessor. Where lengths differ, a bucket counts sequences as long as the longest, of which there are fewer.
 constexpr double kManyPairs = 1.5, kManyUnlikePairs = 0.75;
 
@@ -156,13 +164,32 @@ const KernelConfig& DefaultConfigs::required_shape(std::optional<Bucket> bucket,
   throw Error(ErrorCode::unsupported, ConfigSpace::builtin().refusal(spec_, smallest, target_));
 }
 
+const KernelConfig* DefaultConfigs::wide_config(const CallShape& call) {
+  if (spec_.rows() <= kRowsOfWarps) return nullptr;
+  const int64_t pairs = int64_t{call.bucket.batch()} * spec_.kv_heads, readings = (spec_.rows() + kRowsOfWarps - 1) / kRowsOfWarps;
+  if (pairs * kProcessorsOfAWidePair < target_.processors || head_bytes(spec_, pairs * call.bucket.len()) * readings < kWideBytes * target_.processors) return nullptr;
+  if (!wide_) {
+    wide_.emplace();
+    for (const Shape& shape : kWideShapes) {
+      KernelConfig config = even_share(4).config();
+      set_shape(config, shape);
+      if (ConfigSpace::builtin().derived("WARPGROUPS", spec_, config, target_) == 0) continue;
+      if (auto values = admission_.without_bucket(config)) wide_->push_back({std::move(config), std::move(*values)});
+    }
+  }
+  for (Candidate& candidate : *wide_)
+    if (admission_.in_bucket(candidate.values, call.bucket)) return &candidate.config;
+  return nullptr;
+}
+
 // Small parts meet in clusters; else all tiles are shared evenly by one CTA a multiprocessor, which holds for ragged batches and windows too. Where lengths
 // differ, the batch has about four times the sequences that its bucket says (at most 8 times), clusters must not come in waves, and the longest sequence must not make the others
 // wait: 8 sequences of 64 to 1024 tokens, 32/8 heads: 12.4 in 256 CTAs, 8.7 as an even share; 28/4 heads: 8.0 in 128 CTAs, 9.8; 8/1 heads: 4.1 in 64, 10.9 in one pass.
 const KernelConfig& DefaultConfigs::cuda_config(const CallShape& call) {
   constexpr int kUnlikeLog2 = 2;
   const Bucket bucket = call.bucket;
-  const int64_t row_tiles = (spec_.rows() + kMaxRowsPerCta - 1) / kMaxRowsPerCta;
+  if (const KernelConfig* config = wide_config(call)) return *config;
+  const int64_t row_tiles = (spec_.rows() + kRowsOfWarps - 1) / kRowsOfWarps;
   const int64_t pairs = int64_t{bucket.batch()} * spec_.kv_heads;
   const Bucket sequences = call.alike ? bucket : Bucket{std::min(bucket.batch_log2 + kUnlikeLog2, Bucket::kBatchCells - 1), bucket.len_log2};
   const int64_t ctas = int64_t{sequences.batch()} * spec_.kv_heads * row_tiles;
@@ -174,12 +201,13 @@ const KernelConfig& DefaultConfigs::cuda_config(const CallShape& call) {
     if (const KernelConfig* config = cuda_shape(sequences, bytes, fixed_partition(splits, 2))) return *config;
   }
   const bool short_pairs = !call.alike || head_bytes(spec_, bucket.len()) <= short_pair(spec_);
-  if (static_cast<double>(pairs * row_tiles) >= (call.alike ? kManyPairs : kManyUnlikePairs) * target_.processors && short_pairs && target_.shared_per_block > 2 * kHalfRing) {
+  const bool many = static_cast<double>(pairs * row_tiles) >= (call.alike ? kManyPairs : kManyUnlikePairs) * target_.processors;
+  if ((spec_.window || (many && short_pairs)) && target_.shared_per_block > 2 * kHalfRing) {
     const KernelConfig* config = cuda_shape(bucket, kHalfRing, even_share(8));
     if (config != nullptr && config->at("LOADER") == kBoxes) return *config;
   }
   for (const int quarters : {4, 2, 1}) {  // fewer CTAs where there are fewer tiles
-    const int64_t bytes = spec_.window ? 0 : head_bytes(spec_, pairs * bucket.len()) * row_tiles * 4 / (int64_t{quarters} * target_.processors);
+    const int64_t bytes = head_bytes(spec_, pairs * bucket.len()) * row_tiles * 4 / (int64_t{quarters} * target_.processors);
     if (const KernelConfig* config = cuda_shape(bucket, std::max(bytes, kEvenShareRing), even_share(quarters))) return *config;
   }
   return required_shape(bucket, ctas <= target_.processors ? head_bytes(spec_, bucket.len()) : kSmallRing, one_pass());

@@ -50,6 +50,7 @@ class DefaultConfigs {
   Shapes& shapes(const Schedule&);
   const KernelConfig* cuda_shape(std::optional<Bucket>, int64_t bytes, const Schedule&);
   const KernelConfig& required_shape(std::optional<Bucket>, int64_t bytes, const Schedule&);
+  const KernelConfig* wide_config(const CallShape&);
   const KernelConfig& cuda_config(const CallShape&);
   KernelConfig cpu_config(Bucket);
 
@@ -57,6 +58,7 @@ class DefaultConfigs {
   Target target_;
   Admission admission_;
   std::map<Schedule, Shapes> shapes_;  // of the schedules asked for so far
+  std::optional<std::vector<Candidate>> wide_;  // for warpgroups, once asked for
   std::vector<Candidate> splits_;      // CPU: of its one shape, the fewest first
 };
 

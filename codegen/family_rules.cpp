@@ -80,6 +80,7 @@ std::vector<int64_t> FamilyRules::values(const AttentionSpec& spec, const Target
       target.processors,
       target.vector_bits,
       target.compute_capability,
+      target.arch.ends_with('a'),
       spec.rows(),
       spec.head_dim_v,
       0,  // BATCH

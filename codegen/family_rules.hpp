@@ -46,6 +46,6 @@ class FamilyRules {
 };
 
 // Facts that expressions can name beside dispatch values, tuning parameters and derived quantities.
-inline constexpr const char* kFactNames[] = {"ELEMENT_BYTES", "SHARED_PER_BLOCK", "PROCESSORS", "TARGET_VECTOR_BITS", "COMPUTE_CAPABILITY", "ROWS", "HEAD_DIM_V", "BATCH", "LEN"};
+inline constexpr const char* kFactNames[] = {"ELEMENT_BYTES", "SHARED_PER_BLOCK", "PROCESSORS", "TARGET_VECTOR_BITS", "COMPUTE_CAPABILITY", "ARCH_SPECIFIC", "ROWS", "HEAD_DIM_V", "BATCH", "LEN"};
 
 }  // namespace pagetune

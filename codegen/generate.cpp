@@ -3,6 +3,7 @@
 #include <set>
 
 #include "codegen/sha256.hpp"
+#include "codegen/space.hpp"
 #include "codegen/support.hpp"
 #include "pagetune/error.hpp"
 #include "pagetune/params.h"
@@ -113,8 +114,11 @@ KernelSource generate_cuda(const AttentionSpec& spec, const KernelConfig& config
   KernelSource source;
   source.constants = spec_constants(spec);
   for (auto& constant : config_constants(config, Backend::cuda)) source.constants.push_back(constant);
+  const int64_t warpgroups = ConfigSpace::builtin().derived("WARPGROUPS", spec, config, target);
+  source.constants.emplace_back("config.warpgroups", warpgroups);
   source.text = prelude(source.constants);
   source.text += std::string("#define PT_TENSOR_MAPS ") + (config.at("LOADER") == 2 ? "1" : "0") + "\n";  // a kernel's parameters cannot depend on a constant
+  source.text += std::string("#define PT_WARPGROUPS ") + (warpgroups > 0 ? "1" : "0") + "\n";            // nor can what is included
   std::string body;
   std::set<std::string> seen;
   append_file("templates/cuda/decode.cu", seen, body);

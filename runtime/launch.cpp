@@ -20,17 +20,17 @@ constexpr int64_t kMaxExtent = int64_t{1} << 48;  // elements; more than any add
 
 size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 size_t record_bytes(const AttentionSpec& spec) { return spec.checked ? kAlignment : 0; }
-constexpr int kMaxRowsPerCta = 16;      // query rows that one CTA serves, at most
+constexpr int kMaxRowsPerCta = 64;      // query rows that one CTA serves, at most
 constexpr int kMinRowsPerCta = 8;
 constexpr int kSmallestTile = 16;       // tokens
 constexpr int kMostOpening = 4;         // empty places before a pair's tiles in the line of an even share
 
-size_t partial_rows(const AttentionSpec& spec, int64_t batch, LaunchPlan plan) {
-  if (plan.num_ctas > 0) return static_cast<size_t>(plan.num_ctas) * 2 * kMaxRowsPerCta;
-  return plan.num_splits > 1 ? static_cast<size_t>(batch) * static_cast<size_t>(spec.q_heads) * static_cast<size_t>(spec.q_len) * static_cast<size_t>(plan.num_splits) : 0;
-}
 // CTAs for the rows of one KV head, at most.
 int64_t row_tiles(const AttentionSpec& spec) { return (spec.rows() + kMinRowsPerCta - 1) / kMinRowsPerCta; }
+size_t partial_rows(const AttentionSpec& spec, int64_t batch, LaunchPlan plan) {
+  if (plan.num_ctas > 0) return static_cast<size_t>(plan.num_ctas) * 2 * static_cast<size_t>(std::min(row_tiles(spec) * kMinRowsPerCta, int64_t{kMaxRowsPerCta}));
+  return plan.num_splits > 1 ? static_cast<size_t>(batch) * static_cast<size_t>(spec.q_heads) * static_cast<size_t>(spec.q_len) * static_cast<size_t>(plan.num_splits) : 0;
+}
 // One for each row, since clusters merge row by row; then one for each partial result of an even share, for merges of neighbours.
 size_t counter_bytes(const AttentionSpec& spec, int64_t batch, LaunchPlan plan) {
   if (!plan.merges()) return 0;
@@ -238,11 +238,6 @@ pt_decode_params complete(const AttentionSpec& spec, LaunchPlan plan, pt_decode_
   p.scale_log2 = p.scale * kLog2E;
   p.num_splits = plan.num_splits;
   p.num_ctas = plan.num_ctas;
-  if (plan.num_ctas > 0) {
-    const int row_tiles = spec.rows() <= kMinRowsPerCta ? 1 : (spec.rows() + kMaxRowsPerCta - 1) / kMaxRowsPerCta;
-    const bool heads_are_alike = !spec.window && (!spec.headwise || p.seq_lens_stride_head == 0);
-    ShareFit(p.batch, spec.kv_heads * row_tiles, plan.num_ctas, heads_are_alike).tell(p);
-  }
   auto* base = static_cast<unsigned char*>(p.workspace);
   p.error = spec.checked ? reinterpret_cast<pt_error_record*>(base) : nullptr;
   p.counters = nullptr;

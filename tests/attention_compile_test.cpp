@@ -84,6 +84,7 @@ std::vector<AttentionSpec> feature_specs() {
   add(4, 128, [](AttentionSpec& s) { s.mask = MaskKind::tree, s.q_len = 4; });
   add(8, 192, [](AttentionSpec& s) { s.head_dim_v = 128; });
   add(16, 128, [](AttentionSpec&) {});
+  add(8, 128, [](AttentionSpec& s) { s.mask = MaskKind::tree, s.q_len = 8, s.window = true; });
   add(6, 64, [](AttentionSpec& s) { s.block_sparse = s.alibi = s.soft_cap = true; });
   return specs;
 }

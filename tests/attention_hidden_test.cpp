@@ -43,9 +43,12 @@ class Hidden : public DeviceTest {
 
 // Fault: masked weights are 0 and multiply what V holds; 0 * NaN and 0 * Inf are NaN.
 TEST_F(Hidden, LaterTokensOfTheStepDoNotReachEarlierOnes) {
-  for (const int head_dim : {64, 72}) {
-    AttentionSpec spec = decode_spec(6, 2, head_dim, 16);
-    spec.q_len = 3;
+  struct Case {
+    int head_dim, group, q_len;
+  };
+  for (const auto& [head_dim, group, q_len] : {Case{64, 3, 3}, Case{72, 3, 3}, Case{128, 9, 5}}) {
+    AttentionSpec spec = decode_spec(2 * group, 2, head_dim, 16);
+    spec.q_len = q_len;
     build_all(device(), {spec}, Plans::all);
     for (const double value : {static_cast<double>(std::numeric_limits<float>::quiet_NaN()), static_cast<double>(std::numeric_limits<float>::infinity())})
       expect_unnoticed(spec, {77}, value);

@@ -21,6 +21,21 @@ TEST_F(Queries, EveryPlan) {
   expect_right_in_every_plan(device(), {.spec = spec, .lens = {0, 1, 5, 17, 300, 1000}, .q_lens = {5, 1, 0, 5, 4, 2}});
 }
 
+// The same for warpgroups, whose masks, packed rows and row tiles are other code: 60 rows and 80 of a KV head, a window and sinks beside the mask.
+TEST_F(Queries, EveryPlanOfManyRows) {
+  AttentionSpec tree = of_tokens(10, 12, 2, 128);
+  tree.mask = MaskKind::tree;
+  AttentionSpec offsets = of_tokens(16, 10, 2, 64, 8, DType::bf16);
+  offsets.mask = MaskKind::offset;
+  offsets.window = offsets.sinks = offsets.soft_cap = true;
+  AttentionSpec sparse = of_tokens(5, 20, 2, 64, 32);
+  sparse.block_sparse = sparse.alibi = true;
+  for (const AttentionSpec& spec : {tree, offsets, sparse}) {
+    require_supported(spec);
+    expect_right_in_every_plan(device(), {.spec = spec, .lens = {0, 1, 10, 17, 300, 1000}, .q_lens = {5, 1, 0, 5, 4, 2}});
+  }
+}
+
 // ---- causality
 
 // A mask sentinel that is finite, or block bounds below 0: rows without keys are 0 and -inf.

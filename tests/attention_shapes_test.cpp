@@ -52,6 +52,28 @@ TEST_F(Shapes, EveryGroupSize) {
   }
 }
 
+// Faults of kernels for many query rows: rows of one token written for another, rows beyond the last read or written, boxes of 8, 16 and 32 tokens taken for one another
+// in the tensor cores' descriptors, panels of 64 dims swapped, a team that reads a stage of the other's. Rows: 33, 64, 65 and 130 to a KV head, by heads and by drafted tokens.
+TEST_F(Shapes, ManyRowsToAKvHead) {
+  std::vector<AttentionSpec> specs;
+  const auto add = [&](int group, int q_len, int dim_k, int dim_v, int page, DType dtype) {
+    specs.push_back(decode_spec(2 * group, 2, dim_k, page, dtype));
+    specs.back().head_dim_v = dim_v;
+    specs.back().q_len = q_len;
+  };
+  add(33, 1, 128, 128, 16, DType::bf16);
+  add(64, 1, 64, 64, 8, DType::bf16);
+  add(65, 1, 128, 64, 32, DType::fp16);
+  add(130, 1, 64, 128, 64, DType::bf16);
+  add(4, 16, 128, 128, 16, DType::fp16);
+  add(5, 13, 192, 128, 16, DType::bf16);
+  add(9, 4, 256, 64, 128, DType::bf16);
+  build_all(device(), specs);
+  for (size_t i = 0; i < specs.size(); ++i) {
+    expect_right(device(), {.spec = specs[i], .lens = {0, 1, 17, 33, 200, 1000}, .placement = specs[i].head_dim_k == specs[i].head_dim_v ? kPlacements[i % 4] : Placement::padded, .seed = i + 1});
+  }
+}
+
 // Faults: pages that are no power of two, smaller than a tile or much larger than one; layouts mixed up; strides assumed dense.
 TEST_F(Shapes, EveryPageSizeLayoutAndPlacement) {
   std::vector<AttentionSpec> specs;

@@ -84,9 +84,11 @@ std::string refusal_of(Device& device, const AttentionSpec& spec) {
 
 namespace {
 
-// How tiles are spread and results merged, and who brings the tiles: what the CUDA family multiplies out. Each needs a binary of its own.
+// How tiles are spread and results merged, and who brings the tiles to whom: what the CUDA family multiplies out. Each needs a binary of its own.
+constexpr const char* kPipelines[] = {"copies", "bulk rows", "boxes", "boxes for warpgroups"};  // by LOADER, but for the last
+constexpr int kForWarpgroups = 3, kPipelineKinds = 4;
 struct Way {
-  int variant, even, merge, loader;
+  int variant, even, merge, pipeline;
 };
 
 std::vector<LaunchPlan> launches_of(const Way& way) {
@@ -105,10 +107,9 @@ std::vector<LaunchPlan> launches_of(const Way& way) {
 }
 
 std::string text_of(const Way& way, const LaunchPlan& plan) {
-  constexpr const char* kLoaders[] = {"copies", "bulk rows", "boxes"};
   std::string text = way.variant == 1 ? "V1" : plan.num_ctas > 0 ? "V2 shared evenly by " + std::to_string(plan.num_ctas) + " CTAs" : "V2 with " + std::to_string(plan.num_splits) + " splits";
   if (way.variant == 2 && way.even == 0) text += ", merge " + std::to_string(way.merge);
-  return text + ", " + kLoaders[way.loader];
+  return text + ", " + kPipelines[way.pipeline];
 }
 
 // Warps, tokens of a unit and stages: the first that fits.
@@ -116,10 +117,12 @@ struct Pipeline {
   int warps, tile, stages;
 };
 std::optional<KernelConfig> values_of(const AttentionSpec& spec, const Target& target, const Way& way) {
-  static const std::vector<Pipeline> rings = {{4, 32, 4}, {4, 16, 8}, {2, 16, 4}, {1, 16, 2}}, own = {{4, 16, 3}, {4, 16, 2}, {2, 16, 2}, {1, 16, 2}};
-  for (const auto& [warps, tile, stages] : way.loader == 2 ? rings : own) {
-    KernelConfig values({{"VARIANT", way.variant}, {"NUM_SPLITS", way.variant == 1 || way.even != 0 ? 1 : 2}, {"CTA_QUARTERS", way.even}, {"MERGE", way.merge}, {"LOADER", way.loader}, {"NUM_WARPS", warps}, {"TILE_KV", tile}, {"NUM_STAGES", stages}});
-    if (supports(spec, values, target)) return values;
+  static const std::vector<Pipeline> rings = {{4, 32, 4}, {4, 16, 8}, {2, 16, 4}, {1, 16, 2}}, own = {{4, 16, 3}, {4, 16, 2}, {2, 16, 2}, {1, 16, 2}}, wide = {{8, 32, 8}, {8, 32, 4}, {8, 16, 8}, {8, 16, 4}};
+  const bool warpgroups = way.pipeline == kForWarpgroups;
+  const int loader = std::min(way.pipeline, 2);
+  for (const auto& [warps, tile, stages] : warpgroups ? wide : loader == 2 ? rings : own) {
+    KernelConfig values({{"VARIANT", way.variant}, {"NUM_SPLITS", way.variant == 1 || way.even != 0 ? 1 : 2}, {"CTA_QUARTERS", way.even}, {"MERGE", way.merge}, {"LOADER", loader}, {"NUM_WARPS", warps}, {"TILE_KV", tile}, {"NUM_STAGES", stages}});
+    if (supports(spec, values, target) && (ConfigSpace::builtin().derived("WARPGROUPS", spec, values, target) > 0) == warpgroups) return values;
   }
   return std::nullopt;
 }
@@ -132,14 +135,13 @@ void add_plans(Device& device, const AttentionSpec& spec, const Way& way, std::v
 
 // V1, V2 with each merge, the even share.
 constexpr Way kSchedules[] = {{1, 0, 0, 0}, {2, 0, 0, 0}, {2, 0, 1, 0}, {2, 0, 2, 0}, {2, 1, 1, 0}};
-int loader_count() { return static_cast<int>(ConfigSpace::builtin().family(Kind::decode, Backend::cuda).tuning_params.at("LOADER").size()); }
 
 }  // namespace
 
 std::vector<KernelConfig> cuda_ways(const AttentionSpec& spec, const Target& target) {
   std::vector<KernelConfig> ways;
   for (Way way : kSchedules) {
-    for (way.loader = 0; way.loader < loader_count(); ++way.loader) {
+    for (way.pipeline = 0; way.pipeline < kPipelineKinds; ++way.pipeline) {
       if (const std::optional<KernelConfig> values = values_of(spec, target, way)) ways.push_back(*values);
     }
   }
@@ -153,14 +155,13 @@ std::vector<NamedPlan> plans_of(Device& device, const AttentionSpec& spec, Plans
     for (const int splits : split_counts()) plans.push_back(variant_plan(2, splits));
     return plans;
   }
-  const int loaders = loader_count();
   const size_t hash = which == Plans::some ? std::hash<std::string>()(canonical_json(spec)) : 0;
-  auto turn = static_cast<int>(hash % static_cast<size_t>(loaders));
-  const auto left_out = static_cast<int>(hash / static_cast<size_t>(loaders) % 3);
+  auto turn = static_cast<int>(hash % kPipelineKinds);
+  const auto left_out = static_cast<int>(hash / kPipelineKinds % 3);
   for (Way way : kSchedules) {
     if (which == Plans::some && way.variant == 2 && way.even == 0 && way.merge == left_out) continue;
-    for (int i = 0; i < loaders; ++i) {
-      way.loader = (turn + i) % loaders;
+    for (int i = 0; i < kPipelineKinds; ++i) {
+      way.pipeline = (turn + i) % kPipelineKinds;
       const size_t before = plans.size();
       add_plans(device, spec, way, plans);
       if (which == Plans::some && plans.size() > before) break;

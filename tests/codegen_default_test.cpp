@@ -203,8 +203,28 @@ TEST(DefaultConfig, ManyShortPairsTakeTwoCtasAMultiprocessor) {
   }
   AttentionSpec windowed = some;
   windowed.window = true;
-  const KernelConfig config = default_config(windowed, target, Bucket{3, 15});
-  EXPECT_LE(ConfigSpace::builtin().derived("RING_BYTES", windowed, config, target), 128 * 1024) << "windows beside full heads end many pairs";
+  EXPECT_EQ(default_config(windowed, target, Bucket{3, 15}).get("CTA_QUARTERS", 0), 8) << "windows end pairs sooner than the lengths say";
+}
+
+// Catches many query rows of one KV head that read its keys once for each 16 of them, and warpgroups where they lose: few rows, few keys, one sequence, other architectures.
+TEST(DefaultConfig, ManyRowsTakeWarpgroupsWhereKeysAreMany) {
+  struct Case {
+    AttentionSpec spec;
+    Bucket bucket;
+    const char* arch;
+    bool wide;
+  };
+  AttentionSpec drafts = decode_spec(32, 4, 128);
+  drafts.q_len = 8;
+  for (const auto& [spec, bucket, arch, wide] :
+       {Case{decode_spec(64, 1, 128), {6, 12}, "sm_90a", true}, Case{decode_spec(64, 1, 128), {3, 13}, "sm_90a", false}, Case{decode_spec(128, 1, 128), {3, 13}, "sm_90a", true},
+        Case{decode_spec(192, 4, 128), {0, 15}, "sm_90a", false}, Case{decode_spec(32, 1, 128), {6, 12}, "sm_90a", false}, Case{drafts, {6, 12}, "sm_90a", true}, Case{drafts, {0, 10}, "sm_90a", false},
+        Case{decode_spec(64, 1, 128), {6, 12}, "sm_90", false}, Case{decode_spec(64, 1, 128), {6, 12}, "sm_100a", false}, Case{decode_spec(64, 1, 80), {6, 12}, "sm_90a", false},
+        Case{decode_spec(64, 1, 128, 7), {6, 12}, "sm_90a", false}}) {
+    const Target target = Target::by_name(arch);
+    const KernelConfig config = default_config(spec, target, bucket);
+    EXPECT_EQ(ConfigSpace::builtin().derived("WARPGROUPS", spec, config, target) > 0, wide) << canonical_json(spec) << " " << bucket.text() << " " << arch << ": " << config.canonical_json();
+  }
 }
 
 // Catches a group whose row tiles are not counted as CTAs: 32 query heads to a KV head are two.

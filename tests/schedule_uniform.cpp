@@ -9,7 +9,7 @@ constexpr bool window = false, sink_tokens = false, headwise = false, chunk = fa
 constexpr int mask = 0;
 }  // namespace spec
 namespace config {
-constexpr int num_warps = 2, tile_kv = 16, merge = 1, even_share = 1;
+constexpr int num_warps = 2, warpgroups = 0, tile_kv = 16, merge = 1, even_share = 1;
 }
 #include "cuda/schedule.cuh"
 }  // namespace uniform_case

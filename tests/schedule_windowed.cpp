@@ -9,7 +9,7 @@ constexpr bool window = true, sink_tokens = true, headwise = true, chunk = false
 constexpr int mask = 0;
 }  // namespace spec
 namespace config {
-constexpr int num_warps = 2, tile_kv = 16, merge = 2, even_share = 0;
+constexpr int num_warps = 2, warpgroups = 0, tile_kv = 16, merge = 2, even_share = 0;
 }
 #include "cuda/schedule.cuh"
 }  // namespace windowed_case

@@ -100,7 +100,9 @@ class CudaModule final : public Module {
     if (facts_.cluster && splits % 2 != 0)
       throw Error(ErrorCode::invalid_argument, fmt::format("num_splits is {}: a kernel that merges in clusters takes an even number, for clusters of 2, 4, 8 or 16 CTAs", splits));
     const bool overlap = (params.flags & PT_LAUNCH_OVERLAP) != 0 && overlaps_;
-    void* arguments[] = {const_cast<pt_decode_params*>(&params), nullptr};
+    pt_decode_params completed = params;
+    if (facts_.even_share) ShareFit(params.batch, facts_.kv_heads * facts_.head_tiles, params.num_ctas, params.window == nullptr && params.seq_lens_stride_head == 0).tell(completed);
+    void* arguments[] = {&completed, nullptr};
     TensorMaps spare;
     if (facts_.box_tokens > 0) {
       const CacheLayout layout(params);

@@ -1,8 +1,8 @@
 // Decode attention over a paged KV cache on tensor cores (sm_80 and up): one or a few query tokens per sequence, packed with the group.
 //
-// A CTA serves up to 16 query rows of one (sequence, KV head) at a time and walks segments of KV tiles (schedule.cuh), which its warps take in turn;
-// every warp keeps an asynchronous-copy pipeline of its own, or a producer one for all, that runs on across segments, so the main loop has
-// no CTA barrier and the end of one segment overlaps the loads of the next. The warps' states meet at a segment's end in shared memory; what
+// A CTA serves up to 16 query rows of one (sequence, KV head) at a time, or up to 64, and walks segments of KV tiles (schedule.cuh), which its warps, or
+// warpgroups, take in turn; every warp keeps an asynchronous-copy pipeline of its own, or a producer one for all, that runs on across segments, so the main loop has
+// no CTA barrier and the end of one segment overlaps the loads of the next. The teams' states meet at a segment's end in shared memory; what
 // several CTAs hold of one result is merged by a second kernel, by the last CTA to arrive, or in clusters, and where a result takes several clusters,
 // by the last of those to arrive.
 //   grid: fixed partition: split + num_splits * (row tile + row tiles * (KV head + kv_heads * sequence)); even share: num_ctas
@@ -13,14 +13,23 @@
 #include "cuda/schedule.cuh"
 #include "cuda/paging.cuh"
 #include "cuda/attend.cuh"
+#if PT_WARPGROUPS
+#include "cuda/rows_in_m.cuh"
+#else
+#include "cuda/tokens_in_m.cuh"
+#endif
 #include "cuda/result.cuh"
 
 constexpr bool kSplit = config::variant == 2;
 static_assert(!config::even_share || (kSplit && config::merge == kMergeLast), "an even share is merged by the last CTA to arrive");
 
 // What a CTA of a cluster gathers: a barrier, and from every CTA its part of the rows that this one merges. A cluster is a power of two, at most
-// 16 CTAs, so together these are at most 16 rows.
-constexpr int kGatherBytes = kSplit && config::merge == kMergeCluster ? 16 + 16 * (spec::head_dim_v + 1) * 4 : 0;
+// 16 CTAs, so together these are at most the CTA's rows, in sixteens.
+constexpr int kGatherBytes = kSplit && config::merge == kMergeCluster ? 16 + round_up(kLiveRows, 16) * (spec::head_dim_v + 1) * 4 : 0;
+// In a walk the next segment's query is fetched while the current one runs: read when it is needed, it would come back behind all that the copy engine has
+// asked for, 3 us later with a full ring.
+constexpr bool kQueryAhead = config::even_share && kProducer && kQueryInRegisters;
+constexpr int kQueryBytes = kQueryAhead ? kLiveRows * kQueryPitch : kQueryInRegisters ? 0 : kRowsPerCta * kQueryPitch;
 constexpr int kMeetAt = round_up(kPipelineBytes, 16);
 constexpr int kGatherAt = kMeetAt + round_up(kMeetBytes, 16);
 constexpr int kQueryAt = kGatherAt + round_up(kGatherBytes, 16);
@@ -31,7 +40,7 @@ constexpr int kSharedBytes = kQueryAt + kQueryBytes;  // all of it dynamic: with
 constexpr bool together(int ctas) {
   constexpr int kProcessorBytes = kWorkstation ? 100 * 1024 : 228 * 1024, kReservedBytes = 1024;  // the system's, of a CTA
   const int registers = 512 / ceil_div(ctas * kThreads, 128) / 8 * 8;                              // of a thread: 16384 for the warps of each quarter
-  return ctas * (kSharedBytes + kReservedBytes) <= kProcessorBytes && kColumnTiles * (kDimSteps * 2 + kOutTiles * 4 + 40) + 32 <= registers;
+  return ctas * (kSharedBytes + kReservedBytes) <= kProcessorBytes && kStateRegisters <= registers;
 }
 constexpr int kMinCtas = !kProducer ? 1 : together(3) ? 3 : together(2) ? 2 : 1;
 
@@ -41,11 +50,11 @@ extern "C" __device__ int pt_facts[19] = {
     kSplit && config::merge == kMergeKernel ? 256 : 0, spec::kv_heads, spec::q_heads, config::even_share, kSplit && config::merge == kMergeCluster,
     kProducer ? kBoxTokens : 0, spec::page_size, spec::head_dim, spec::head_dim_v, spec::flat_map, spec::dtype};
 
-// The end of a segment: the warps' states meet; the result is written, left for a merge, or merged.
+// The end of a segment: the teams' states meet; the result is written, left for a merge, or merged.
 struct Ending {
   const pt_decode_params& p;
   unsigned char* memory;
-  int thread, warp, lane;
+  int thread, team, place;
   Partials parts;       // of the segment's result
   int part;             // that the segment is
   Segment first;        // even share: the walk's first segment, the parts of its result, and which it is,
@@ -72,7 +81,7 @@ struct Ending {
   __device__ __forceinline__ void run(const State& state, const Segment& s, const RowMap& rows, bool more) {
     const Meeting meeting(memory + kMeetAt);
     sync_workers();  // all have left the last meeting
-    meeting.put(state, warp, lane);
+    meeting.put(state, team, place);
     sync_workers();
     if constexpr (kSplit && config::merge == kMergeCluster) {
       gather(meeting, s, rows);
@@ -284,7 +293,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
 ) {
   extern __shared__ __align__(1024) unsigned char shared[];
   if (kProducer && ptx::shared_address(shared) % kStageAlign != 0) __trap();  // the swizzle counts from there
-  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32, team = thread / kTeamThreads, place = thread % kTeamThreads;
 #if PT_TENSOR_MAPS
   if (warp == config::num_warps && lane < 2) ptx::prefetch_map(lane == 0 ? maps.k : maps.v);
 #endif
@@ -303,7 +312,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
 #pragma unroll 1
       for (int stage = warp; stage < kStages; stage += kThreads / 32) {
         ptx::barrier_init(barriers + stage * 8, 1);
-        ptx::barrier_init(barriers + (kStages + stage) * 8, 32);
+        ptx::barrier_init(barriers + (kStages + stage) * 8, kTeamThreads);
       }
     }
     ptx::fence_async();
@@ -340,9 +349,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
   __syncthreads();
   if (warp >= config::num_warps) {
     if constexpr (kSplit && config::merge == kMergeCluster) ptx::cluster_arrive();  // for its part; it never waits
+    if constexpr (kWarpgroups) ptx::give_registers<88>();
     produce(p, maps, shared, walk, warp - config::num_warps, lane);
     return;
   }
+  if constexpr (kWarpgroups) ptx::take_registers<208>();
 #endif
 
   // One loop for all: each round starts the copies of one tile and, once the loader is num_stages - 1 tiles ahead, consumes one. The loader
@@ -363,7 +374,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
     loader.pages.open(p, loading.sequence, loading.head);
     find();
   }
-  Ending ending{p, shared, thread, warp, lane};
+  Ending ending{p, shared, thread, team, place};
   const Segment& s = walk.now;
   Query query;
   State state;
@@ -373,16 +384,16 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
     ending.open_cluster(rows);
   }
   int lead = 0, filling = 0;  // tiles that the loader is ahead, at most num_stages - 1, and the stage that it fills next
-  int at = warp;              // this warp's next tile, counted from the segment's first; beyond its last: as far in the next segment
+  int at = team;              // this team's next tile, counted from the segment's first; beyond its last: as far in the next segment
   bool open = false;          // the segment has begun
-  int reading = kProducer ? warp : 0;
+  int reading = kProducer ? team : 0;
   u32 parity = 0;
   bool alone = false;  // the preceding kernel has finished
   if constexpr (kQueryAhead) {
     ptx::wait_for_previous_kernel();
     alone = true;
     rows.open(p, s);
-    Query::fetch(p, rows, shared + kQueryAt, thread);
+    fetch_query(p, rows, shared + kQueryAt, thread);
   }
   const auto begin = [&] {
     open = true;
@@ -394,21 +405,17 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
     if constexpr (kQueryAhead) {
       ptx::wait_copies<0>();
       sync_workers();
-      query.take(rows, shared + kQueryAt, lane);
+      query.take(rows, shared + kQueryAt, place);
       if (walk.left > 0) {
         Segment next = s;
         walk.step(next);
         RowMap next_rows;
         next_rows.open(p, next);
         sync_workers();  // all have taken theirs
-        Query::fetch(p, next_rows, shared + kQueryAt, thread);
+        fetch_query(p, next_rows, shared + kQueryAt, thread);
       }
-    } else if constexpr (kQueryInRegisters) {
-      query.load(p, rows, lane);
     } else {
-      sync_workers();
-      query.load_shared(p, rows, shared + kQueryAt, thread);
-      sync_workers();
+      query.read(p, rows, shared + kQueryAt, thread);
     }
     state.start();
   };
@@ -419,20 +426,20 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
     const u32 present = present_of[reading];
     unsigned char* stage = stages + reading * kStageBytes;
     if (kProducer && present != kAllPresent && present != 0) {  // a box brings its page's other rows too
-      if (lane < config::tile_kv && !((present >> lane) & 1)) ValueRows::clear(stage + kValuesAt, lane);
+      if (place < config::tile_kv && !((present >> place) & 1)) ValueRows::clear(stage + kValuesAt, place);
       ptx::fence_async();
-      __syncwarp();
+      sync_team(team);
     }
-    if (present != 0) state.absorb(p, query, rows, s, s.span.token_of(s.first + at), stage, present, lane);
+    if (present != 0) state.absorb(p, query, rows, s, s.span.token_of(s.first + at), stage, present, team, place);
     // The stage may be filled again.
     if constexpr (kProducer) ptx::barrier_arrive(barriers + (kStages + reading) * 8);
     else __syncwarp();
-    reading += kProducer ? config::num_warps : 1;
+    reading += kProducer ? kTeams : 1;
     if (reading >= (kProducer ? kStages : config::num_stages)) {
       reading -= kProducer ? kStages : config::num_stages;
       parity ^= 1;
     }
-    at += config::num_warps;
+    at += kTeams;
   };
 
 #pragma unroll 1

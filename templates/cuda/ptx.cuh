@@ -211,6 +211,74 @@ __device__ __forceinline__ void mma_fp16(float (&c)[4], const u32 (&a)[4], u32 b
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// ---- a warpgroup's products (sm_90a): 64 rows in M, A in registers, B read from shared memory while the threads go on; sums must be left alone until warpgroup_close()
+
+__device__ __forceinline__ void warpgroup_open() {
+#if PT_WARPGROUPS
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void warpgroup_close() {
+#if PT_WARPGROUPS
+  asm volatile("wgmma.commit_group.sync.aligned;\n\twgmma.wait_group.sync.aligned 0;" ::: "memory");
+#endif
+}
+// Registers of a thread from here on, by all warps of a warpgroup: what some give others take.
+template <int kCount>
+__device__ __forceinline__ void give_registers() {
+#if PT_WARPGROUPS
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
+#endif
+}
+template <int kCount>
+__device__ __forceinline__ void take_registers() {
+#if PT_WARPGROUPS
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
+#endif
+}
+// Describes a matrix in panels of 64 16-bit elements, 128 bytes a row, with the 128-byte swizzle: where it begins, and the bytes from 8 rows to the next 8.
+__device__ __forceinline__ u64 matrix_in_panels(u32 shared, u32 eight_rows) { return static_cast<u64>((shared & 0x3ffff) >> 4) | 1ull << 16 | static_cast<u64>(eight_rows >> 4) << 32 | 1ull << 62; }
+
+#if PT_WARPGROUPS
+#define PT_SUMS(i) "+f"(c[i][0]), "+f"(c[i][1]), "+f"(c[i][2]), "+f"(c[i][3])
+#define PT_PRODUCT(n, types, list, a0, a1, a2, a3, b, adds, transposed)                                                                           \
+  "{\n.reg .pred adds;\nsetp.ne.u32 adds, %" adds ", 0;\nwgmma.mma_async.sync.aligned.m64n" n "k16.f32." types " {" list "}, {%" a0 ", %" a1 ", %" a2 ", %" a3 "}, %" b ", adds, 1, 1, %" transposed ";\n}"
+#define PT_LIST8 "%0, %1, %2, %3"
+#define PT_LIST16 PT_LIST8 ", %4, %5, %6, %7"
+#define PT_LIST32 PT_LIST16 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define PT_LIST64 PT_LIST32 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define PT_INPUTS "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(adds), "n"(kTransposed)
+// c[64 x 8 kFragments] (+)= a[64 x 16] b, whose rows are N, or, transposed, K: tokens of keys, tokens of values.
+template <bool kBf16, bool kTransposed, int kFragments>
+__device__ __forceinline__ void warpgroup_mma(float (&c)[kFragments][4], const u32 (&a)[4], u64 b, u32 adds) {
+  static_assert(kFragments == 1 || kFragments == 2 || kFragments == 4 || kFragments == 8, "N is 8, 16, 32 or 64");
+  if constexpr (kFragments == 1) {
+    if constexpr (kBf16) asm volatile(PT_PRODUCT("8", "bf16.bf16", PT_LIST8, "4", "5", "6", "7", "8", "9", "10") : PT_SUMS(0) : PT_INPUTS);
+    else asm volatile(PT_PRODUCT("8", "f16.f16", PT_LIST8, "4", "5", "6", "7", "8", "9", "10") : PT_SUMS(0) : PT_INPUTS);
+  } else if constexpr (kFragments == 2) {
+    if constexpr (kBf16) asm volatile(PT_PRODUCT("16", "bf16.bf16", PT_LIST16, "8", "9", "10", "11", "12", "13", "14") : PT_SUMS(0), PT_SUMS(1) : PT_INPUTS);
+    else asm volatile(PT_PRODUCT("16", "f16.f16", PT_LIST16, "8", "9", "10", "11", "12", "13", "14") : PT_SUMS(0), PT_SUMS(1) : PT_INPUTS);
+  } else if constexpr (kFragments == 4) {
+    if constexpr (kBf16) asm volatile(PT_PRODUCT("32", "bf16.bf16", PT_LIST32, "16", "17", "18", "19", "20", "21", "22") : PT_SUMS(0), PT_SUMS(1), PT_SUMS(2), PT_SUMS(3) : PT_INPUTS);
+    else asm volatile(PT_PRODUCT("32", "f16.f16", PT_LIST32, "16", "17", "18", "19", "20", "21", "22") : PT_SUMS(0), PT_SUMS(1), PT_SUMS(2), PT_SUMS(3) : PT_INPUTS);
+  } else {
+    if constexpr (kBf16)
+      asm volatile(PT_PRODUCT("64", "bf16.bf16", PT_LIST64, "32", "33", "34", "35", "36", "37", "38")
+                   : PT_SUMS(0), PT_SUMS(1), PT_SUMS(2), PT_SUMS(3), PT_SUMS(4), PT_SUMS(5), PT_SUMS(6), PT_SUMS(7) : PT_INPUTS);
+    else
+      asm volatile(PT_PRODUCT("64", "f16.f16", PT_LIST64, "32", "33", "34", "35", "36", "37", "38")
+                   : PT_SUMS(0), PT_SUMS(1), PT_SUMS(2), PT_SUMS(3), PT_SUMS(4), PT_SUMS(5), PT_SUMS(6), PT_SUMS(7) : PT_INPUTS);
+  }
+}
+#undef PT_INPUTS
+#undef PT_LIST64
+#undef PT_LIST32
+#undef PT_LIST16
+#undef PT_LIST8
+#undef PT_PRODUCT
+#undef PT_SUMS
+#endif
+
 // Two floats to one register of two 16-bit floats, round to nearest even; `low` lands in the low half.
 __device__ __forceinline__ u32 pack_bf16(float low, float high) {
   u32 r;

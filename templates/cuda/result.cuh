@@ -1,45 +1,26 @@
-// From the warps' states to the result: the meeting of the warps in shared memory, the partial results of several CTAs and their merge.
+// From the teams' states to the result: their meeting in shared memory, the partial results of several CTAs and their merge.
 #pragma once
 #include "params.h"
-#include "cuda/attend.cuh"
+#include "cuda/attend.cuh"  // and one of the two ways to compute, which has the State
 
-constexpr int kMeetPitch = spec::head_dim_v + 4;  // floats: the four rows that a warp stores together land in different banks
-constexpr int kMeetBytes = config::num_warps * kLiveRows * (kMeetPitch * 4 + 8);
+constexpr int kMeetBytes = kTeams * kLiveRows * (kMeetPitch * 4 + 8);
 
-// The warps' states: out [warp][row][dim], (maximum, sum) [warp][row].
+// The teams' states: out [team][row][dim], (maximum, sum) [team][row].
 struct Meeting {
   float* out;
   float2* weight;
 
   __device__ __forceinline__ explicit Meeting(unsigned char* memory)
-      : out(reinterpret_cast<float*>(memory)), weight(reinterpret_cast<float2*>(memory + config::num_warps * kLiveRows * kMeetPitch * 4)) {}
+      : out(reinterpret_cast<float*>(memory)), weight(reinterpret_cast<float2*>(memory + kTeams * kLiveRows * kMeetPitch * 4)) {}
 
-  __device__ __forceinline__ void put(const State& state, int warp, int lane) const {
-#pragma unroll
-    for (int n = 0; n < kColumnTiles; ++n)
-#pragma unroll
-      for (int c = 0; c < 2; ++c) {
-        float sum = state.sum[n][c];
-#pragma unroll
-        for (int distance = 4; distance < 32; distance *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
-        const int row = n * 8 + lane % 4 * 2 + c;
-        if (row >= kLiveRows) continue;
-        float* to = out + (warp * kLiveRows + row) * kMeetPitch + lane / 4;
-#pragma unroll
-        for (int m = 0; m < kOutTiles; ++m) {
-          to[m * 16] = state.out[m][n][c];
-          if (m * 16 + 8 < spec::head_dim_v) to[m * 16 + 8] = state.out[m][n][c + 2];
-        }
-        if (lane < 4) weight[warp * kLiveRows + row] = make_float2(state.maximum[n][c], sum);
-      }
-  }
+  __device__ __forceinline__ void put(const State& state, int team, int place) const { state.leave(out + team * kLiveRows * kMeetPitch, weight + team * kLiveRows, place); }
 
-  // Four dims of a row over all warps, normalised, and the row's base-2 LSE.
+  // Four dims of a row over all teams, normalised, and the row's base-2 LSE.
   __device__ __forceinline__ float4 take(int row, int dim, float& lse) const {
     float top = minus_infinity();
-    float2 state[config::num_warps];
+    float2 state[kTeams];
 #pragma unroll
-    for (int w = 0; w < config::num_warps; ++w) {
+    for (int w = 0; w < kTeams; ++w) {
       state[w] = weight[w * kLiveRows + row];
       top = fmaxf(top, state[w].x);
     }
@@ -48,7 +29,7 @@ struct Meeting {
     float4 sum = make_float4(0.f, 0.f, 0.f, 0.f);
     float total = 0.f;
 #pragma unroll
-    for (int w = 0; w < config::num_warps; ++w) {
+    for (int w = 0; w < kTeams; ++w) {
       const float factor = state[w].y == 0.f ? 0.f : ptx::exp2_approx(state[w].x - base);
       const float4 part = *reinterpret_cast<const float4*>(out + (w * kLiveRows + row) * kMeetPitch + dim);
       total += factor * state[w].y;
@@ -120,7 +101,7 @@ struct Mixture {
 template <int kMergers, int kBytes, class Sync>
 __device__ __forceinline__ void merge_parts(const pt_decode_params& p, const Segment& s, const RowMap& rows, int first_row, int end_row, const Partials& parts, bool to_result, int thread, unsigned char* memory, Sync sync) {
   constexpr int kQuads = spec::head_dim_v / 4, kMostItems = kMergers < 128 ? 2 : 4, kMostLses = 4;  // of a thread: (row, dims / 4), each a sum in four registers, and LSEs that it fetches; few warps hold more rows, and spill sooner
-  constexpr int kRowsAtOnce = min_of(kLiveRows, max_of(kMostItems * kMergers / kQuads, 1)), kPart = kRowsAtOnce * kQuads;
+  constexpr int kRowsAtOnce = max_of(min_of(min_of(kLiveRows, kMostItems * kMergers / kQuads), kBytes / (16 * kQuads + 16)), 1), kPart = kRowsAtOnce * kQuads;
   constexpr int kItems = ceil_div(kPart, kMergers);
   struct Total {
     float top, factor, sum;  // of a row: its highest LSE so far, what the sums before it are worth, and the weights' sum

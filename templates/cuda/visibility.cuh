@@ -6,8 +6,9 @@
 
 constexpr int kTileTokens = config::tile_kv;                      // of a tile: what one warp works on at a time, the granule of every schedule
 constexpr int kRows = spec::group_size * spec::q_len;             // query rows of a pair
-constexpr int kColumnTiles = min_of(ceil_div(kRows, 8), 2);       // of 8 rows each, in one CTA
-constexpr int kRowsPerCta = kColumnTiles * 8;
+constexpr bool kWarpgroups = config::warpgroups > 0;               // which compute on 64 rows at a time; else warps do, on 16
+constexpr int kTeams = kWarpgroups ? config::warpgroups : config::num_warps;  // that take a CTA's tiles in turn
+constexpr int kRowsPerCta = kWarpgroups ? 64 : min_of(round_up(kRows, 8), 16);
 constexpr int kRowTiles = ceil_div(kRows, kRowsPerCta);           // CTAs that walk the same keys for different rows
 constexpr bool kHeadsMayDiffer = spec::window || spec::headwise;  // which keys a pair has may depend on the KV head
 

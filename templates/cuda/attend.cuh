@@ -12,11 +12,23 @@ __device__ __forceinline__ void sync_workers() {
   if constexpr (kProducer) ptx::sync_threads(1, kWorkers);
   else __syncthreads();
 }
-// A barrier of one team.
-__device__ __forceinline__ void sync_team(int team) {
-  if constexpr (kWarpgroups) ptx::sync_threads(2 + team, kTeamThreads);
-  else __syncwarp();
-}
+// A thread's place in its team, and the team's barrier: a warpgroup's lies in shared memory. (With named barriers for each team compute-sanitizer's racecheck loses sight of
+// the one of all workers.)
+struct Team {
+  int index, place;
+  u32 barrier;
+  u32 parity = 0;
+
+  __device__ __forceinline__ void sync() {
+    if constexpr (kWarpgroups) {
+      ptx::barrier_arrive(barrier);
+      ptx::barrier_wait(barrier, parity);
+      parity ^= 1;
+    } else {
+      __syncwarp();
+    }
+  }
+};
 
 constexpr int kLiveRows = min_of(kRows, kRowsPerCta);  // rows of a CTA that can exist
 constexpr int kQueryPitch = kDimSteps * 32 + 16;       // bytes of a row in shared memory

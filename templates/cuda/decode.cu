@@ -54,7 +54,8 @@ extern "C" __device__ int pt_facts[19] = {
 struct Ending {
   const pt_decode_params& p;
   unsigned char* memory;
-  int thread, team, place;
+  int thread;
+  const Team& team;
   Partials parts;       // of the segment's result
   int part;             // that the segment is
   Segment first;        // even share: the walk's first segment, the parts of its result, and which it is,
@@ -81,7 +82,7 @@ struct Ending {
   __device__ __forceinline__ void run(const State& state, const Segment& s, const RowMap& rows, bool more) {
     const Meeting meeting(memory + kMeetAt);
     sync_workers();  // all have left the last meeting
-    meeting.put(state, team, place);
+    meeting.put(state, team);
     sync_workers();
     if constexpr (kSplit && config::merge == kMergeCluster) {
       gather(meeting, s, rows);
@@ -293,7 +294,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
 ) {
   extern __shared__ __align__(1024) unsigned char shared[];
   if (kProducer && ptx::shared_address(shared) % kStageAlign != 0) __trap();  // the swizzle counts from there
-  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32, team = thread / kTeamThreads, place = thread % kTeamThreads;
+  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
 #if PT_TENSOR_MAPS
   if (warp == config::num_warps && lane < 2) ptx::prefetch_map(lane == 0 ? maps.k : maps.v);
 #endif
@@ -313,6 +314,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
       for (int stage = warp; stage < kStages; stage += kThreads / 32) {
         ptx::barrier_init(barriers + stage * 8, 1);
         ptx::barrier_init(barriers + (kStages + stage) * 8, kTeamThreads);
+      }
+      if constexpr (kWarpgroups) {
+        if (warp == 0)
+          for (int other = 0; other < kTeams; ++other) ptx::barrier_init(ptx::shared_address(shared + kTeamBarriersAt) + other * 8, kTeamThreads);
       }
     }
     ptx::fence_async();
@@ -374,7 +379,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
     loader.pages.open(p, loading.sequence, loading.head);
     find();
   }
-  Ending ending{p, shared, thread, team, place};
+  Team team{thread / kTeamThreads, thread % kTeamThreads, ptx::shared_address(shared + kTeamBarriersAt) + thread / kTeamThreads * 8};
+  Ending ending{p, shared, thread, team};
   const Segment& s = walk.now;
   Query query;
   State state;
@@ -384,9 +390,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
     ending.open_cluster(rows);
   }
   int lead = 0, filling = 0;  // tiles that the loader is ahead, at most num_stages - 1, and the stage that it fills next
-  int at = team;              // this team's next tile, counted from the segment's first; beyond its last: as far in the next segment
+  int at = team.index;        // this team's next tile, counted from the segment's first; beyond its last: as far in the next segment
   bool open = false;          // the segment has begun
-  int reading = kProducer ? team : 0;
+  int reading = kProducer ? team.index : 0;
   u32 parity = 0;
   bool alone = false;  // the preceding kernel has finished
   if constexpr (kQueryAhead) {
@@ -405,7 +411,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
     if constexpr (kQueryAhead) {
       ptx::wait_copies<0>();
       sync_workers();
-      query.take(rows, shared + kQueryAt, place);
+      query.take(rows, shared + kQueryAt, team.place);
       if (walk.left > 0) {
         Segment next = s;
         walk.step(next);
@@ -426,11 +432,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, kMinCtas) pt_decode(const
     const u32 present = present_of[reading];
     unsigned char* stage = stages + reading * kStageBytes;
     if (kProducer && present != kAllPresent && present != 0) {  // a box brings its page's other rows too
-      if (place < config::tile_kv && !((present >> place) & 1)) ValueRows::clear(stage + kValuesAt, place);
+      if (team.place < config::tile_kv && !((present >> team.place) & 1)) ValueRows::clear(stage + kValuesAt, team.place);
       ptx::fence_async();
-      sync_team(team);
+      team.sync();
     }
-    if (present != 0) state.absorb(p, query, rows, s, s.span.token_of(s.first + at), stage, present, team, place);
+    if (present != 0) state.absorb(p, query, rows, s, s.span.token_of(s.first + at), stage, present, team);
     // The stage may be filled again.
     if constexpr (kProducer) ptx::barrier_arrive(barriers + (kStages + reading) * 8);
     else __syncwarp();

@@ -73,10 +73,11 @@ constexpr int kStageBytes = round_up(KeyRows::kBytes + ValueRows::kBytes, kStage
 constexpr int kValuesAt = KeyRows::kBytes;
 constexpr int kStages = kProducer ? config::num_stages : config::num_warps * config::num_stages;  // of the CTA
 
-// What lies behind the stages: their masks of present tokens, then the barriers "full" and, with a producer, "empty".
+// What lies behind the stages: their masks of present tokens, then the barriers "full" and, with a producer, "empty", and those of warpgroups.
 constexpr int kPresentAt = kStages * kStageBytes;
 constexpr int kBarriersAt = round_up(kPresentAt + kStages * 4, 8);
-constexpr int kPipelineBytes = kBarriersAt + (config::loader == kLoadCopies ? 0 : kStages * (kProducer ? 16 : 8));
+constexpr int kTeamBarriersAt = kBarriersAt + (config::loader == kLoadCopies ? 0 : kStages * (kProducer ? 16 : 8));
+constexpr int kPipelineBytes = kTeamBarriersAt + (kWarpgroups ? kTeams * 8 : 0);
 
 __device__ __forceinline__ void report(const pt_decode_params& p, int kind, int sequence, int head, int slot, int value) {
   const int seen = *const_cast<const volatile int*>(&p.error->kind);

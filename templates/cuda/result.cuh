@@ -13,7 +13,7 @@ struct Meeting {
   __device__ __forceinline__ explicit Meeting(unsigned char* memory)
       : out(reinterpret_cast<float*>(memory)), weight(reinterpret_cast<float2*>(memory + kTeams * kLiveRows * kMeetPitch * 4)) {}
 
-  __device__ __forceinline__ void put(const State& state, int team, int place) const { state.leave(out + team * kLiveRows * kMeetPitch, weight + team * kLiveRows, place); }
+  __device__ __forceinline__ void put(const State& state, const Team& team) const { state.leave(out + team.index * kLiveRows * kMeetPitch, weight + team.index * kLiveRows, team.place); }
 
   // Four dims of a row over all teams, normalised, and the row's base-2 LSE.
   __device__ __forceinline__ float4 take(int row, int dim, float& lse) const {

@@ -68,7 +68,8 @@ struct State {
   }
 
   // One tile: the stage holds K and V of tokens [token, token + tile_kv), of which `present` exist.
-  __device__ __forceinline__ void absorb(const pt_decode_params& p, const Query& query, const RowMap& rows, const Segment& segment, int token, unsigned char* memory, u32 present, int team, int place) {
+  __device__ __forceinline__ void absorb(const pt_decode_params& p, const Query& query, const RowMap& rows, const Segment& segment, int token, unsigned char* memory, u32 present, Team& team) {
+    const int place = team.place;
     const u32 stage = ptx::shared_address(memory);
     Scores s;
     ptx::warpgroup_open();
@@ -80,7 +81,7 @@ struct State {
     ptx::warpgroup_close();
     const bool masked = to_logits(p, rows, segment, token, present, place, s);
     weigh(s);
-    if (kRowsDiffer && masked && !all_finite(memory + kValuesAt, place % 32)) take_unbounded(memory + kValuesAt, team, place, s);
+    if (kRowsDiffer && masked && !all_finite(memory + kValuesAt, place % 32)) take_unbounded(memory + kValuesAt, team, s);
     u32 weights[config::tile_kv / 16][4];
 #pragma unroll
     for (int t = 0; t < config::tile_kv / 16; ++t)
@@ -151,7 +152,8 @@ struct State {
         for (int j = 0; j < 4; ++j) out[panel][n][j] *= factor[j / 2];
   }
 
-  __device__ __forceinline__ void take_unbounded(unsigned char* values, int team, int place, Scores& s) {
+  __device__ __forceinline__ void take_unbounded(unsigned char* values, Team& team, Scores& s) {
+    const int place = team.place;
     u32 seen[2] = {0, 0};  // tokens that each of this thread's rows sees
 #pragma unroll
     for (int i = 0; i < Scores::kTokens; ++i)
@@ -178,10 +180,10 @@ struct State {
         }
       }
     }
-    sync_team(team);  // all warps have found what there is
+    team.sync();  // all warps have found what there is
 #pragma unroll 1
     for (int dim = place; dim < spec::head_dim_v; dim += kTeamThreads) Unbounded::take_out(values, dim);
     ptx::fence_async();
-    sync_team(team);
+    team.sync();
   }
 };

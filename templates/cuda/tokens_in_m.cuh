@@ -110,7 +110,8 @@ struct State {
   }
 
   // One tile: the stage holds K and V of tokens [token, token + tile_kv), of which `present` exist.
-  __device__ __forceinline__ void absorb(const pt_decode_params& p, const Query& query, const RowMap& rows, const Segment& segment, int token, unsigned char* memory, u32 present, int /*team*/, int lane) {
+  __device__ __forceinline__ void absorb(const pt_decode_params& p, const Query& query, const RowMap& rows, const Segment& segment, int token, unsigned char* memory, u32 present, const Team& team) {
+    const int lane = team.place;
     const u32 stage = ptx::shared_address(memory);
     Scores scores;
     multiply(query, stage, lane, scores.x);

@@ -175,17 +175,18 @@ class Kernel:
         at = -raw.ctypes.data % 64
         panels = self.dim // 64
         sizes = (C.c_uint64 * 5)(64, self.page, panels, self.kv_heads, problem.pages)
-        strides = (C.c_uint64 * 4)(self.kv_heads * self.dim * 2, 128, self.dim * 2, self.page * self.kv_heads * self.dim * 2)
+        strides = (C.c_uint64 * 4)(problem.token_stride * 2, 128, problem.head_stride * 2, self.page * self.kv_heads * self.dim * 2)
         box, steps = (C.c_uint32 * 5)(64, self.box_tokens, panels, 1, 1), (C.c_uint32 * 5)(1, 1, 1, 1, 1)
         check(cuda.cuTensorMapEncodeTiled(C.c_void_p(raw.ctypes.data + at), 9, 5, C.c_void_p(cache), sizes, strides, box, steps, 0, 3, promotion, 0), "describing the cache")
         return bytes(raw[at : at + 128])
 
 
 class Problem:
-    """A decode step on random pages: K and V in `rotations` disjoint sets of pages, so that no launch finds its own in the L2."""
+    """A decode step on random pages: K and V in `rotations` disjoint sets of pages, so that no launch finds its own in the L2. hnd: a page holds its heads one after the other."""
 
-    def __init__(self, shape, page, lengths, seed=1):
+    def __init__(self, shape, page, lengths, seed=1, hnd=False):
         q_heads, kv_heads, dim = shape
+        self.token_stride, self.head_stride = (dim, page * dim) if hnd else (kv_heads * dim, dim)
         random = np.random.default_rng(seed)
         self.q_heads, self.kv_heads, self.dim, self.page, self.lengths = q_heads, kv_heads, dim, page, lengths
         each = [-(-n // page) for n in lengths]
@@ -219,11 +220,11 @@ class Problem:
             cuda.cuMemFree_v2(C.c_uint64(pointer))
 
 
-def problem_of(shape, page, cell):
+def problem_of(shape, page, cell, **how):
     """cell: "8x1024", batch and length; with an r behind lengths from len / 16 to len, the longest first."""
     batch, length = (int(x) for x in cell.rstrip("r").split("x"))
     ragged = [int(length / 16 ** (i / max(batch - 1, 1))) for i in range(batch)]
-    return Problem(shape, page, ragged if cell.endswith("r") else [length] * batch)
+    return Problem(shape, page, ragged if cell.endswith("r") else [length] * batch, **how)
 
 
 def launch(kernel, problem, step, stream, num_splits=1, num_ctas=0, promotion=2, overlap=True, pairs=True, adjust=None):
@@ -237,8 +238,8 @@ def launch(kernel, problem, step, stream, num_splits=1, num_ctas=0, promotion=2,
     p.q_stride_head = p.out_stride_head = dim
     for cache in "kv":
         setattr(p, cache + "_stride_page", page * kv_heads * dim)
-        setattr(p, cache + "_stride_token", kv_heads * dim)
-        setattr(p, cache + "_stride_head", dim)
+        setattr(p, cache + "_stride_token", problem.token_stride)
+        setattr(p, cache + "_stride_head", problem.head_stride)
     p.block_table_stride = p.block_table_width = problem.width
     p.batch, p.max_len, p.num_pages, p.seq_lens_stride_seq = len(problem.lengths), max(problem.lengths), problem.pages, 1
     p.scale = dim**-0.5

@@ -34,10 +34,10 @@ def one_pass(warps, stages, tile=32, **how):
 HEADWISE = dict(headwise=1, window=1)
 
 
-def add(shape, cells, ways, versions=HERE, page=16, spec={}):
+def add(shape, cells, ways, versions=HERE, page=16, spec={}, hnd=False):
     """shape: "32/8/128"; cells: "8x1024 64x8192r", r for lengths from len / 16 to len; versions: names, separated by blanks."""
     for cell in cells.split():
-        plan.append((tuple(int(x) for x in shape.split("/")), page, cell, spec, ways, versions.split()))
+        plan.append((tuple(int(x) for x in shape.split("/")), page, cell, spec, ways, versions.split(), hnd))
 
 
 def key_of(shape, page, spec, way):
@@ -49,8 +49,8 @@ def source_of(key):
     return lab.source(shape, page, 8, 8192, dict(schedule, LOADER=2, NUM_WARPS=warps, NUM_STAGES=stages, TILE_KV=tile), **dict(spec))
 
 
-def problem_of(shape, page, cell, spec):
-    problem = lab.problem_of(shape, page, cell)
+def problem_of(shape, page, cell, spec, hnd):
+    problem = lab.problem_of(shape, page, cell, hnd=hnd)
     if spec.get("headwise"):  # a table of its own for each KV head
         batch = len(problem.lengths)
         random, each = np.random.default_rng(2), problem.width * batch
@@ -88,8 +88,8 @@ def main():
         except RuntimeError as error:
             return error
 
-    keys = sorted({key_of(shape, page, spec, way) for shape, page, _, spec, ways, _ in plan for way in ways})
-    jobs = sorted({(key_of(shape, page, spec, way), version) for shape, page, _, spec, ways, versions in plan for way in ways for version in versions})
+    keys = sorted({key_of(shape, page, spec, way) for shape, page, _, spec, ways, _, _ in plan for way in ways})
+    jobs = sorted({(key_of(shape, page, spec, way), version) for shape, page, _, spec, ways, versions, _ in plan for way in ways for version in versions})
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         texts = dict(zip(keys, pool.map(source_of, keys)))
         images = dict(zip(jobs, pool.map(image, jobs)))
@@ -99,12 +99,12 @@ def main():
     if arguments.compile_only:
         return
     kernels = {job: lab.Kernel(image=result) for job, result in images.items() if not isinstance(result, RuntimeError)}
-    for shape, page, cell, spec, ways, versions in plan:
-        problem = problem_of(shape, page, cell, spec)
+    for shape, page, cell, spec, ways, versions, hnd in plan:
+        problem = problem_of(shape, page, cell, spec, hnd)
         known = [(way, version) for way in ways for version in versions if (key_of(shape, page, spec, way), version) in kernels]
         graphs = [record(kernels[key_of(shape, page, spec, way), version], problem, stream, spec, **way[3]) for way, version in known]
         times = dict(zip([(way[0], way[3].get("window"), version) for way, version in known], lab.time_us(graphs, stream, rounds=12 if problem.bytes < 3e8 else 7)))
-        print(f"{'/'.join(map(str, shape))}, page {page}, {cell}, floor of all keys {problem.bytes / 4.55e6:.1f}")
+        print(f"{'/'.join(map(str, shape))}, page {page}, {'hnd, ' if hnd else ''}{cell}, floor of all keys {problem.bytes / 4.55e6:.1f}")
         for name, window in dict.fromkeys((way[0], way[3].get("window")) for way in ways):
             row = "  ".join(f"{version} {times[name, window, version]:.2f}" for version in versions if (name, window, version) in times)
             print(f"   {name + (f', window {window}' if window else ''):32} {row}", flush=True)

@@ -39,15 +39,17 @@ std::string text_of(const DecodeCell& cell) { return fmt::format("{}, batch {}, 
 
 Group alone(const std::string& name, const DecodeCell& cell) { return {text_of(cell), {cell}, {{name, cell, {0}, {call_shape(cell)}}}}; }
 
-// Half of the KV heads, the first ones, see `window` tokens, the others all.
+// Half of the KV heads, the first ones, see `window` tokens, the others all. Pages hold their heads one after the other, as FastDeploy's do, whose tables these are.
 Group headwise_group(int batch, int len, int page, int window) {
   const HeadShape shape{20, 4, 128};
-  DecodeCell mixed{.spec = spec_of(shape, page), .batch = batch, .len = len};
+  AttentionSpec spec = spec_of(shape, page);
+  spec.layout = Layout::hnd;
+  DecodeCell mixed{.spec = spec, .batch = batch, .len = len};
   mixed.spec.headwise = mixed.spec.window = true;
   for (int h = 0; h < shape.kv_heads; ++h) mixed.features.windows.push_back(h < shape.kv_heads / 2 ? window : 0);
   DecodeCell everything = mixed;
   everything.all_pages = true;
-  const DecodeCell uniform{.spec = spec_of(shape, page), .batch = batch, .len = len};
+  const DecodeCell uniform{.spec = spec, .batch = batch, .len = len};
   DecodeCell windowed = uniform;
   windowed.spec.window = true;
   windowed.features.windows.assign(static_cast<size_t>(shape.kv_heads), window);

@@ -54,13 +54,13 @@ constexpr Shape kShapes[] = {{2, 4, 32, 24}, {2, 4, 32, 16}, {2, 4, 32, 12}, {2,
 // multiprocessor (64 x 1024 in one pass: 62.7 us with 64 KiB, 65.3 with 128).
 constexpr int64_t kSmallRing = 64 * 1024;
 // But an even share's CTA has its multiprocessor to itself: with 64 KiB the next launch's CTAs stand beside it and load (1 x 1024: 6.6 us with 64 KiB, 5.0 with 128;
-// 64/8 heads of 64 dims, 8 x 8192: 51.7 and 35.0).
+// 64/8 heads of 64 dims, 8 x 8192: 51.7 and 35.0). Windows beside full heads end many pairs: 20/4 heads, two of the four windowed at 4096, 8 x 32768: 71.0 with 192 KiB, 70.1 with 128.
 constexpr int64_t kEvenShareRing = 128 * 1024;
 // Where CTAs have many pairs to do, one's end is hidden best by another CTA of the same multiprocessor. H200, 2026-12-01, pages of 16, one CTA with up to 192 KiB against two with up to
 // 96 KiB each: 28/4 heads, 256 x 1024: 123.5 and 121.1, ragged 60.5 and 47.7; 32/8 heads, 64 x 1024 ragged: 26.7 and 24.0; 64/8 heads of 64 dims, 64 x 1024: 31.8 and 30.9, ragged 17.3
 // and 14.7. But few pairs are then cut in more parts (8/1 heads, 64 x 1024 ragged: 6.8 and 9.1), and long ones of one length are steadier alone (32/8 heads, 64 x 4096: 239.4 and 235.8,
 // 64 x 8192: 471 and 478; rows of 128 bytes sooner: 256 x 2048: 240.6 and 246.7). Windows end pairs sooner than the lengths say: gpt-oss's layers of 128 tokens, pages of 64, 8 x 8192: 3.1 and 2.7,
-// 64 x 8192: 9.3 and 7.4, 256 x 2048: 27.9 and 23.8, 1 x 32768: 2.4 and 2.5; half of 20/4 heads windowed at 4096, 8 x 32768: 72.4 and 72.0.
+// 64 x 8192: 9.3 and 7.4, 256 x 2048: 27.9 and 23.8, 1 x 32768: 2.4 and 2.5. Full heads beside them do not: half of 20/4 heads windowed at 4096, 8 x 32768: 71.8 and 72.1, at 512 65.2 and 65.4.
 constexpr int64_t kHalfRing = 96 * 1024;
 constexpr int64_t short_pair(const AttentionSpec& spec) { return spec.head_dim_k + spec.head_dim_v > 128 ? 2 * 1024 * 1024 : 256 * 1024; }  // bytes
 // Warpgroups on 64 rows read the keys of many rows once; warps on 16 begin and end faster. H200, 2026-12-01, 128 dims, pages of 16, even share of one CTA a multiprocessor, four warps
@@ -202,12 +202,13 @@ const KernelConfig& DefaultConfigs::cuda_config(const CallShape& call) {
   }
   const bool short_pairs = !call.alike || head_bytes(spec_, bucket.len()) <= short_pair(spec_);
   const bool many = static_cast<double>(pairs * row_tiles) >= (call.alike ? kManyPairs : kManyUnlikePairs) * target_.processors;
-  if ((spec_.window || (many && short_pairs)) && target_.shared_per_block > 2 * kHalfRing) {
+  const bool ends_soon = spec_.window && !spec_.headwise;
+  if ((ends_soon || (many && short_pairs)) && target_.shared_per_block > 2 * kHalfRing) {
     const KernelConfig* config = cuda_shape(bucket, kHalfRing, even_share(8));
     if (config != nullptr && config->at("LOADER") == kBoxes) return *config;
   }
   for (const int quarters : {4, 2, 1}) {  // fewer CTAs where there are fewer tiles
-    const int64_t bytes = head_bytes(spec_, pairs * bucket.len()) * row_tiles * 4 / (int64_t{quarters} * target_.processors);
+    const int64_t bytes = spec_.window ? 0 : head_bytes(spec_, pairs * bucket.len()) * row_tiles * 4 / (int64_t{quarters} * target_.processors);
     if (const KernelConfig* config = cuda_shape(bucket, std::max(bytes, kEvenShareRing), even_share(quarters))) return *config;
   }
   return required_shape(bucket, ctas <= target_.processors ? head_bytes(spec_, bucket.len()) : kSmallRing, one_pass());

@@ -204,6 +204,10 @@ TEST(DefaultConfig, ManyShortPairsTakeTwoCtasAMultiprocessor) {
   AttentionSpec windowed = some;
   windowed.window = true;
   EXPECT_EQ(default_config(windowed, target, Bucket{3, 15}).get("CTA_QUARTERS", 0), 8) << "windows end pairs sooner than the lengths say";
+  windowed.headwise = true;
+  const KernelConfig mixed = default_config(windowed, target, Bucket{3, 15});
+  EXPECT_EQ(mixed.get("CTA_QUARTERS", 0), 4) << "full heads beside windowed ones are long";
+  EXPECT_LE(ConfigSpace::builtin().derived("RING_BYTES", windowed, mixed, target), 128 * 1024) << "windows beside full heads end many pairs";
 }
 
 // Catches many query rows of one KV head that read its keys once for each 16 of them, and warpgroups where they lose: few rows, few keys, one sequence, other architectures.

@@ -70,8 +70,10 @@ constexpr int64_t short_pair(const AttentionSpec& spec) { return spec.head_dim_k
 constexpr Shape kWideShapes[] = {{2, 8, 32, 8}, {2, 8, 32, 4}, {2, 8, 16, 8}, {2, 8, 16, 4}};
 constexpr int64_t kWideBytes = 1536 * 1024;  // of a multiprocessor, at least
 constexpr int kProcessorsOfAWidePair = 20;   // at most
-// Pairs for each multiprocessor. Where lengths differ, a bucket counts sequences as long as the longest, of which there are fewer.
+// Pairs for each multiprocessor. Where lengths differ, a bucket counts sequences as long as the longest, of which there are fewer, but as they are where lengths are unknown: then
+// the longest is what a graph was prepared for (16/16 heads, a graph for 8 x 131072 at a length of 200: 7.1 with two CTAs, 6.1 with one). Long ones gain nothing: 28/4 heads, 64 x 8192 ragged: 87.1 and 87.2.
 constexpr double kManyPairs = 1.5, kManyUnlikePairs = 0.75;
+constexpr int64_t kLongPair = 4 * 1024 * 1024;  // bytes
 
 void set_shape(KernelConfig& config, const Shape& shape) {
   config.set("LOADER", shape.loader);
@@ -200,8 +202,9 @@ const KernelConfig& DefaultConfigs::cuda_config(const CallShape& call) {
     if (ctas * splits > target_.processors / (call.alike && splits > kSmallCluster ? 2 : 1) || bytes > most_bytes) continue;
     if (const KernelConfig* config = cuda_shape(sequences, bytes, fixed_partition(splits, 2))) return *config;
   }
-  const bool short_pairs = !call.alike || head_bytes(spec_, bucket.len()) <= short_pair(spec_);
-  const bool many = static_cast<double>(pairs * row_tiles) >= (call.alike ? kManyPairs : kManyUnlikePairs) * target_.processors;
+  const int64_t pair_bytes = head_bytes(spec_, bucket.len());
+  const bool short_pairs = !call.alike || pair_bytes <= short_pair(spec_);
+  const bool many = static_cast<double>(pairs * row_tiles) >= (call.alike || pair_bytes > kLongPair ? kManyPairs : kManyUnlikePairs) * target_.processors;
   const bool ends_soon = spec_.window && !spec_.headwise;
   if ((ends_soon || (many && short_pairs)) && target_.shared_per_block > 2 * kHalfRing) {
     const KernelConfig* config = cuda_shape(bucket, kHalfRing, even_share(8));

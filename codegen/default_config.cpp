@@ -72,7 +72,10 @@ constexpr int64_t kWideBytes = 1536 * 1024;  // of a multiprocessor, at least
 constexpr int kProcessorsOfAWidePair = 20;   // at most
 // Pairs for each multiprocessor. Where lengths differ, a bucket counts sequences as long as the longest, of which there are fewer, but as they are where lengths are unknown: then
 // the longest is what a graph was prepared for (16/16 heads, a graph for 8 x 131072 at a length of 200: 7.1 with two CTAs, 6.1 with one). Long ones gain nothing: 28/4 heads, 64 x 8192 ragged: 87.1 and 87.2.
-constexpr double kManyPairs = 1.5, kManyUnlikePairs = 0.75;
+// Many unlike sequences gain sooner than a few with as many pairs, for the longest of a few is much of the work: 28/4 heads, 64 x 1024 ragged: 18.0 and 16.6; 8/4 heads of 256 dims: 27.5 and
+// 24.5; 8/1 heads, 256 x 1024 ragged: 19.5 and 16.9, 256 x 2048: 30.9 and 26.8; but 16/16 heads, 8 x 1024 ragged: 9.6 and 10.0.
+constexpr double kManyPairs = 1.5, kManyUnlikePairs = 0.75, kPairsOfManyUnlike = 0.45;
+constexpr int kManyUnlike = 16;  // sequences as long as the longest
 constexpr int64_t kLongPair = 4 * 1024 * 1024;  // bytes
 
 void set_shape(KernelConfig& config, const Shape& shape) {
@@ -204,7 +207,8 @@ const KernelConfig& DefaultConfigs::cuda_config(const CallShape& call) {
   }
   const int64_t pair_bytes = head_bytes(spec_, bucket.len());
   const bool short_pairs = !call.alike || pair_bytes <= short_pair(spec_);
-  const bool many = static_cast<double>(pairs * row_tiles) >= (call.alike || pair_bytes > kLongPair ? kManyPairs : kManyUnlikePairs) * target_.processors;
+  const double enough = call.alike || pair_bytes > kLongPair ? kManyPairs : bucket.batch() < kManyUnlike ? kManyUnlikePairs : kPairsOfManyUnlike;
+  const bool many = static_cast<double>(pairs * row_tiles) >= enough * target_.processors;
   const bool ends_soon = spec_.window && !spec_.headwise;
   if ((ends_soon || (many && short_pairs)) && target_.shared_per_block > 2 * kHalfRing) {
     const KernelConfig* config = cuda_shape(bucket, kHalfRing, even_share(8));

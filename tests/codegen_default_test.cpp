@@ -193,8 +193,8 @@ TEST(DefaultConfig, ManyShortPairsTakeTwoCtasAMultiprocessor) {
   };
   const AttentionSpec few = decode_spec(8, 1, 128), some = decode_spec(28, 4, 128), narrow = decode_spec(64, 8, 64), single = decode_spec(16, 16, 128);
   for (const auto& [spec, bucket, alike, quarters] :
-       {Case{some, {6, 10}, true, 8}, Case{some, {6, 12}, true, 8}, Case{some, {6, 13}, true, 4}, Case{some, {6, 13}, false, 8}, Case{some, {5, 10}, false, 8}, Case{some, {3, 13}, true, 4},
-        Case{some, {3, 13}, false, 4}, Case{few, {5, 10}, false, 4}, Case{few, {8, 10}, true, 8}, Case{narrow, {6, 10}, true, 8}, Case{narrow, {6, 12}, true, 4}, Case{narrow, {6, 12}, false, 8}, Case{single, {3, 17}, false, 4},
+       {Case{some, {6, 10}, true, 8}, Case{some, {6, 12}, true, 8}, Case{some, {6, 13}, true, 4}, Case{some, {6, 13}, false, 8}, Case{some, {4, 10}, false, 8}, Case{some, {3, 13}, true, 4},
+        Case{some, {3, 13}, false, 4}, Case{few, {5, 10}, false, 4}, Case{few, {6, 10}, false, 8}, Case{single, {2, 10}, false, 4}, Case{few, {8, 10}, true, 8}, Case{narrow, {6, 10}, true, 8}, Case{narrow, {6, 12}, true, 4}, Case{narrow, {6, 12}, false, 8}, Case{single, {3, 17}, false, 4},
         Case{single, {6, 17}, false, 8}}) {
     const KernelConfig config = default_config(spec, target, {bucket, alike});
     EXPECT_EQ(config.get("CTA_QUARTERS", 0), quarters) << spec.kv_heads << " KV heads, " << bucket.text() << (alike ? "" : " unlike") << ": " << config.canonical_json();

@@ -3,7 +3,7 @@
 
   bench/lab/side_by_side.py PLAN [--compile-only]
 
-PLAN is a file of calls of add(), for example bench/lab/plans/finer_shares.py. Kernels are compiled on all cores first. A version is the name of a folder under --versions that holds
+PLAN is a file of calls of add(), for example bench/lab/plans/windows.py. Kernels are compiled on all cores first. A version is the name of a folder under --versions that holds
 `templates` (git archive REVISION templates | tar -x -C FOLDER), or "here", this tree's.
 """
 import argparse

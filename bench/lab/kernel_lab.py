@@ -344,7 +344,7 @@ def with_trace(text):
         text = patch(text, f"ending.run(state, s, rows, {more});", f"trace({LOOPED}), ending.run(state, s, rows, {more}), trace({DONE});")
     text = patch(text, "      if (is_last || two_steps) merges = ", f"      trace({COUNTED});\n      if (is_last || two_steps) merges = ")
     text = patch(text, "ending.finish(s, rows);", f"ending.finish(s, rows), trace({DONE});")
-    text = patch(text, "    meeting.put(state, warp, lane);\n    sync_workers();", f"    meeting.put(state, warp, lane);\n    sync_workers();\n    trace({MET});")
+    text = patch(text, "    meeting.put(state, team);\n    sync_workers();", f"    meeting.put(state, team);\n    sync_workers();\n    trace({MET});")
     text = patch(text, "    if (last) merge(s, rows", f"    trace({COUNTED});\n    if (last) merge(s, rows")
     return patch(text, "    ptx::barrier_wait(to.barrier, 0);", f"    trace({PUSHED});\n    ptx::barrier_wait(to.barrier, 0);")
 

@@ -29,7 +29,7 @@ def name_of(ring):
 
 
 def with_producers(text, most):
-    return lab.patch(text, "? producers(kCopyBytes < 4096 && kRingBytes > kHalfOfAProcessor ? 4 : 2) : 0", f"? producers({most}) : 0") if most else text
+    return lab.patch(text, ": producers(kCopyBytes < 4096 && kRingBytes > kHalfOfAProcessor ? 4 : 2)", f": producers({most})") if most else text
 
 
 def with_late_start(text):

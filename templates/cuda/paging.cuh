@@ -19,8 +19,6 @@ static_assert(config::tile_kv == 16 || config::tile_kv == 32, "a tile is one or 
 constexpr int kBoxTokens = min_of(spec::page_size, config::tile_kv);  // of a box: it lies in one page
 constexpr int kBoxes = config::tile_kv / kBoxTokens;                  // of a tile: pages that it lies in
 static_assert(!kProducer || (config::tile_kv % kBoxTokens == 0 && spec::page_size % kBoxTokens == 0 && kBoxTokens % 8 == 0), "boxes fill pages and tiles, in whole periods of the swizzle");
-// A barrier tells one round of its stage from the next, not from the one after: a team may wait for a stage only if it was the last to empty it.
-static_assert(!kProducer || config::num_stages % (kWarpgroups ? 4 : kTeams) == 0, "each stage of the ring belongs to one team, and one producer");
 // Producer warps: each fills every so many-th stage. One alone issues a tile's copies in about half a microsecond, however small they are: two keep up with copies of
 // 4 KiB, but not with smaller ones where a ring is too large for a second CTA with its own (64 dims on pages of 16, 8 x 32768: 134 us with two, 122 with four; on pages of 64 119 and
 // 122). As many as there is room for where a multiprocessor hands out registers, to four warps at a time, and as share the stages evenly.
@@ -28,6 +26,8 @@ constexpr int producers(int most) { return config::num_warps % most == 0 && ceil
 constexpr int kCopyBytes = kBoxTokens * 128 * (spec::head_dim % 64 == 0 ? spec::head_dim / 64 : 1);
 constexpr int kRingBytes = config::num_stages * config::tile_kv * (spec::head_dim + spec::head_dim_v) * 2, kHalfOfAProcessor = 112 * 1024;
 constexpr int kProducers = !kProducer ? 0 : kWarpgroups ? 4 : producers(kCopyBytes < 4096 && kRingBytes > kHalfOfAProcessor ? 4 : 2);  // a warpgroup gives its registers to others as a whole
+// A barrier tells one round of its stage from the next, not from the one after: a team may wait for a stage only if it was the last to empty it.
+static_assert(!kProducer || (config::num_stages % kTeams == 0 && config::num_stages % kProducers == 0), "each stage of the ring belongs to one team and one producer");
 // Tiles that a producer of an even share brings into the L2 when the ring is full for the first time: the kernel before usually still merges then, and the memory
 // would rest until the first tile is done with. 64 KiB of a CTA are 2 % of 30 us; twice as much delays that merge, and with rows of 512 bytes, whose parts are the longest, so does this.
 constexpr int kTilesBeyondRing = config::even_share ? max_of(min_of(512 / (spec::head_dim + spec::head_dim_v), 8), 1) : 0;

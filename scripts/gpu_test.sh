@@ -72,12 +72,12 @@ echo "$verdicts"
 echo "$(grep -c ': ok' <<<"$verdicts") of $(wc -l <<<"$verdicts") runs passed in $SECONDS s; logs in $logs"
 if grep -q FAILED <<<"$verdicts"; then failed=1; fi
 
-# Stopped from outside, it says how far it got, and names the cases without a verdict: they were running, or had not begun.
+# The kernels of tuner_faults_test fault on purpose. Stopped from outside, a tool's run says how far it got, and names the cases without a verdict: they were running, or had not begun.
 stopped() {
   echo "$tool: stopped after $((SECONDS - start)) s with $(grep -c ': ok,' "$logs/$tool.txt") test cases clean; without a verdict: $(for program in *_test; do cases_of "$program"; done | while read -r program case; do grep -qF "$program $case:" "$logs/$tool.txt" || echo "$case"; done | paste -sd' ')"
   exit 1
 }
-cases_of() { ./"$1" --gtest_list_tests | awk -v p="$1" '/^[^ ]/ { suite = $1 } /^ / { print p, suite $1 }'; }
+cases_of() { [[ $1 == tuner_faults_test ]] || ./"$1" --gtest_list_tests | awk -v p="$1" '/^[^ ]/ { suite = $1 } /^ / { print p, suite $1 }'; }
 
 export tool PAGETUNE_TEST_SANITIZED=1
 trap stopped TERM INT

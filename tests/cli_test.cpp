@@ -181,6 +181,10 @@ TEST_F(Cli, AbNeedsItsWinnerAndSaysWhenItIsNotDecided) {
   const Result short_of_time = ab("default", "0.00001s");
   EXPECT_EQ(short_of_time.code, 3) << short_of_time.out << short_of_time.err;
   for (const char* part : {"one config", "not decided within 1e-05 s"}) EXPECT_NE(short_of_time.out.find(part), std::string::npos) << part << "\n" << short_of_time.out;
+  const Result repeated = run({"ab", tiny(), "--device", "cpu", "--batch", "1", "--len", "64", "--a", "default", "--b", "default", "--budget", "0.00001s", "--times", "3", "--json"});
+  const Json comparison = Json::parse(repeated.out)["comparisons"][0];
+  EXPECT_EQ(comparison["times"], 3);
+  EXPECT_EQ(comparison["verdicts"], Json({{"undecided", 3}}));
 }
 
 // Fault: a report of nothing is written over a good one.

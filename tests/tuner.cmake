@@ -10,6 +10,11 @@ pagetune_test(tuner_workers_test tuner_workers_test.cpp LIBS pagetune_tuner)
 target_compile_definitions(tuner_workers_test PRIVATE TUNER_WORKER_HELPER="$<TARGET_FILE:tuner_worker_helper>")
 add_dependencies(tuner_workers_test tuner_worker_helper)
 
+# The same with the program's own workers and a GPU's kernels.
+pagetune_device_program(tuner_faults_test ${CMAKE_CURRENT_LIST_DIR}/tuner_faults_test.cpp LIBS attention_support)
+pagetune_gpu_entry(tuner_faults_test tuner_faults)
+add_dependencies(tuner_faults_test pagetune_program)
+
 # The program as a user runs it, on the CPU backend with a cache directory of its own.
 if(PAGETUNE_CPU_BACKEND)
   foreach(program cli_test cli_fleet_test)

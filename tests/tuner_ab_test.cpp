@@ -126,13 +126,14 @@ TEST(Ab, SentencesSayWhoIsFasterByHowMuch) {
 // A workbench that counts what it is asked.
 struct CountingBench final : Workbench {
   std::set<KernelConfig> wrong;
-  int timed = 0, opened = 0;
+  int timed = 0, opened = 0, verified = 0;
   double now_s = 0;
   LaunchFacts build(const KernelConfig&) override {
     now_s += 100;  // compiling is no part of the budget
     return {};
   }
   Verdict verify(const KernelConfig& config) override {
+    ++verified;
     if (wrong.contains(config)) return {false, 0.5, "half of the output is missing"};
     return {true, 1e-3, ""};
   }
@@ -148,7 +149,7 @@ struct CountingBench final : Workbench {
 // Fault: a wrong config is timed and found fast; it is not said which one is wrong; a compile eats the budget.
 TEST(Ab, AWrongConfigIsNamedAndNeverTimed) {
   const KernelConfig one({{"VARIANT", 1}}), two({{"VARIANT", 2}});
-  const auto run = [&](CountingBench& bench) { return compare(bench, {3, 12}, one, two, {}, 20, [&] { return bench.now_s; }, [] { return false; }); };
+  const auto run = [&](CountingBench& bench) { return compare(bench, {3, 12}, one, two, {}, 1, 20, [&] { return bench.now_s; }, [] { return false; }).at(0); };
   CountingBench right;
   const AbResult good = run(right);
   EXPECT_EQ(good.verdict, AbVerdict::b_faster);
@@ -162,6 +163,26 @@ TEST(Ab, AWrongConfigIsNamedAndNeverTimed) {
   EXPECT_EQ(sentence(bad, {}, 20), "B gives a wrong result: half of the output is missing");
   broken.wrong = {one, two};
   EXPECT_NE(sentence(run(broken), {}, 20).find("A gives a wrong result: half of the output is missing; B gives"), std::string::npos);
+}
+
+// Faults: a repeated comparison verifies or opens its problem each time, shares one budget among all times, or goes on after an interrupt.
+TEST(Ab, RepeatsOnOneProblem) {
+  const KernelConfig one({{"VARIANT", 1}}), two({{"VARIANT", 2}});
+  const auto run = [&](CountingBench& bench, int stop_after) {
+    return compare(bench, {3, 12}, one, two, {}, 5, 0.005, [&] { return bench.now_s; }, [&] { return bench.timed >= stop_after; });
+  };
+  CountingBench bench;
+  const std::vector<AbResult> results = run(bench, 1000);
+  ASSERT_EQ(results.size(), 5u);
+  for (const AbResult& result : results) {
+    EXPECT_EQ(result.rounds, 1) << "a budget of half a sample";
+    EXPECT_TRUE(result.a_check.ok && result.b_check.ok);
+  }
+  EXPECT_EQ(bench.timed, 10);
+  EXPECT_EQ(bench.verified, 2);
+  EXPECT_EQ(bench.opened, 0);
+  CountingBench stopped;
+  EXPECT_EQ(run(stopped, 5).size(), 3u);
 }
 
 // Fault: a clock that jumped gives a ratio of nonsense.

@@ -68,25 +68,26 @@ AbResult run_ab(const MeasurePolicy& policy, const AbHooks& hooks) {
   return result;
 }
 
-AbResult compare(Workbench& bench, Bucket bucket, const KernelConfig& a, const KernelConfig& b, const MeasurePolicy& policy, double budget_s, const std::function<double()>& now_s,
-                 const std::function<bool()>& interrupted) {
+std::vector<AbResult> compare(Workbench& bench, Bucket bucket, const KernelConfig& a, const KernelConfig& b, const MeasurePolicy& policy, int times, double budget_s,
+                              const std::function<double()>& now_s, const std::function<bool()>& interrupted) {
   const auto check = [&](const KernelConfig& config) {
     bench.build(config);
     return bench.verify(config);
   };
   const Verdict a_check = check(a), b_check = check(b);
-  AbResult result;
+  std::vector<AbResult> results;
   if (a_check.ok && b_check.ok) {
     bench.open(bucket, {a, b});
-    const double end_s = now_s() + budget_s;
-    result = run_ab(policy, {[&] { return bench.sample_us(a); }, [&] { return bench.sample_us(b); }, [&] { return end_s - now_s(); }, interrupted});
+    do {
+      const double end_s = now_s() + budget_s;
+      results.push_back(run_ab(policy, {[&] { return bench.sample_us(a); }, [&] { return bench.sample_us(b); }, [&] { return end_s - now_s(); }, interrupted}));
+    } while (static_cast<int>(results.size()) < times && !results.back().interrupted);
     bench.close();
   } else {
-    result.verdict = AbVerdict::wrong;
+    results.emplace_back().verdict = AbVerdict::wrong;
   }
-  result.a_check = a_check;
-  result.b_check = b_check;
-  return result;
+  for (AbResult& result : results) result.a_check = a_check, result.b_check = b_check;
+  return results;
 }
 
 std::string sentence(const AbResult& result, const MeasurePolicy& policy, double budget_s) {

@@ -2,6 +2,7 @@
 #pragma once
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "tuner/policy.hpp"
 #include "tuner/statistics.hpp"
@@ -32,10 +33,10 @@ struct AbResult {
 // two lie within it, when the budget is used up, or on request. There is one round at least. Error internal for a time that is not positive.
 AbResult run_ab(const MeasurePolicy&, const AbHooks&);
 
-// Builds and verifies both on the workbench; if one is wrong neither is timed. Else run_ab() on the bucket's problem: the budget is that of its rounds.
-// Errors of the workbench pass through.
-AbResult compare(Workbench&, Bucket, const KernelConfig& a, const KernelConfig& b, const MeasurePolicy&, double budget_s, const std::function<double()>& now_s,
-                 const std::function<bool()>& interrupted);
+// Builds and verifies both on the workbench; if one is wrong neither is timed, and there is one result that says so. Else run_ab() `times` times on one problem of the bucket,
+// less often if it is interrupted: the budget is that of the rounds of each. Errors of the workbench pass through.
+std::vector<AbResult> compare(Workbench&, Bucket, const KernelConfig& a, const KernelConfig& b, const MeasurePolicy&, int times, double budget_s, const std::function<double()>& now_s,
+                              const std::function<bool()>& interrupted);
 
 // "B is 3.2 % faster (95 % interval 2.9 to 3.6 %)", "no difference: within 2 %", "not decided within 20 s": faster is the share by which
 // more launches fit into the same time. A wrong result is named with what is wrong.

@@ -203,15 +203,10 @@ class CudaDevice final : public Device {
  public:
   explicit CudaDevice(int ordinal) : ordinal_(ordinal), id_("cuda:" + std::to_string(ordinal)) {
     const Driver& d = driver();
-    DeviceHandle handle = 0;
-    d.check(d.device_get(&handle, ordinal), ("opening " + id_).c_str());
-    d.check(d.primary_context_retain(&context_, handle), "retaining the device's primary context");
-    const ContextScope scope(context_);
-    d.check(d.stream_create(&stream_, kStreamNonBlocking), "creating a stream");
-
+    d.check(d.device_get(&handle_, ordinal), ("opening " + id_).c_str());
     const auto attribute = [&](DeviceAttribute which) {
       int value = 0;
-      d.check(d.device_attribute(&value, which, handle), "reading a device attribute");
+      d.check(d.device_attribute(&value, which, handle_), "reading a device attribute");
       return value;
     };
     const int capability = attribute(kComputeCapabilityMajor) * 10 + attribute(kComputeCapabilityMinor);
@@ -226,9 +221,9 @@ class CudaDevice final : public Device {
     target_.threads_per_processor = attribute(kThreadsPerMultiprocessor);
 
     char name[256] = {};
-    d.check(d.device_name(name, sizeof name, handle), "reading the device's name");
+    d.check(d.device_name(name, sizeof name, handle_), "reading the device's name");
     size_t memory = 0;
-    d.check(d.device_memory(&memory, handle), "reading the device's memory size");
+    d.check(d.device_memory(&memory, handle_), "reading the device's memory size");
     int version = 0;
     d.check(d.driver_version(&version), "reading the driver's version");
     environment_.backend = "cuda";
@@ -253,18 +248,18 @@ class CudaDevice final : public Device {
   std::shared_ptr<const Module> load(const Binary& binary) override {
     if (binary.arch != target_.arch)
       throw Error(ErrorCode::mismatch, fmt::format("a kernel for {} cannot be loaded on {} ({})", binary.arch, id_, target_.arch));
-    return std::make_shared<CudaModule>(context_, binary, target_);
+    return std::make_shared<CudaModule>(context(), binary, target_);
   }
 
   bool capturing(void* stream) const override {
-    const ContextScope scope(context_);
+    const ContextScope scope(context());
     int status = 0;
     driver().check(driver().stream_is_capturing(stream_of(stream), &status), "asking whether the stream is capturing");
     return status != 0;
   }
 
   void check_pointer(const void* pointer, const char* what) const override {
-    const ContextScope scope(context_);
+    const ContextScope scope(context());
     int ordinal = -1;
     if (driver().pointer_attribute(&ordinal, kDeviceOrdinal, device_pointer(pointer)) != 0)
       throw Error(ErrorCode::mismatch, fmt::format("{} ({}) is not device memory; allowed: memory of {}", what, pointer, id_));
@@ -273,30 +268,39 @@ class CudaDevice final : public Device {
   }
 
   void* allocate(size_t bytes) override {
-    const ContextScope scope(context_);
+    const ContextScope scope(context());
     Pointer pointer = 0;
     driver().check(driver().memory_alloc(&pointer, bytes > 0 ? bytes : 1), fmt::format("allocating {} bytes on {}", bytes, id_).c_str());
     return reinterpret_cast<void*>(pointer);
   }
   void release(void* pointer) override {
-    if (pointer == nullptr || is_lost(context_)) return;  // with its context the memory is gone
-    const ContextScope scope(context_);
+    if (pointer == nullptr || is_lost(context())) return;  // with its context the memory is gone
+    const ContextScope scope(context());
     driver().memory_free(device_pointer(pointer));
   }
   size_t free_bytes() const override {
-    const ContextScope scope(context_);
+    const Driver& d = driver();
     size_t free = 0, total = 0;
-    driver().check(driver().memory_info(&free, &total), "asking for free memory");
+    Context held = nullptr;  // for the question alone: the device's own may not be made yet, and is not made for this
+    d.check(d.primary_context_retain(&held, handle_), "retaining the device's primary context");
+    try {
+      const ContextScope scope(held);
+      d.check(d.memory_info(&free, &total), "asking for free memory");
+    } catch (...) {
+      d.primary_context_release(handle_);
+      throw;
+    }
+    d.primary_context_release(handle_);
     return free;
   }
   void upload(void* device, const void* host, size_t bytes) override {
-    const ContextScope scope(context_);
+    const ContextScope scope(context());
     driver().check(driver().copy_to_device(device_pointer(device), host, bytes), "copying to the device");
     // From pageable memory the call returns once the bytes are staged; stream_ does not wait for the default stream's copy by itself.
     driver().check(driver().stream_synchronize(nullptr), "waiting for a copy");
   }
   void download(void* host, const void* device, size_t bytes) override {
-    const ContextScope scope(context_);
+    const ContextScope scope(context());
     driver().check(driver().stream_synchronize(stream_), "waiting for the stream");
     driver().check(driver().copy_to_host(host, device_pointer(device), bytes), "copying from the device");
   }
@@ -304,7 +308,7 @@ class CudaDevice final : public Device {
   void fill_random(void* device, size_t bytes, DType type, uint64_t seed) override {
     if (type != DType::bf16 && type != DType::fp16)
       throw Error(ErrorCode::unsupported, fmt::format("cannot fill device memory with random {}; allowed: bf16, fp16", name_of(type)));
-    const ContextScope scope(context_);
+    const ContextScope scope(context());
     const Driver& d = driver();
     std::call_once(fill_once_, [&] {
       const std::string image = compile_utility("templates/cuda/fill.cu", target_.arch);
@@ -318,16 +322,19 @@ class CudaDevice final : public Device {
     d.check(d.launch(fill_, static_cast<unsigned>(target_.processors * 8), 1, 1, 256, 1, 1, 0, stream_, arguments, nullptr), "launching pt_fill");
   }
 
-  void* stream() override { return stream_; }
-  void synchronize() override { synchronize_stream(stream_); }
+  void* stream() override {
+    context();
+    return stream_;
+  }
+  void synchronize() override { synchronize_stream(stream()); }
   void synchronize_stream(void* stream) override {
-    const ContextScope scope(context_);
+    const ContextScope scope(context());
     driver().check(driver().stream_synchronize(stream_of(stream)), "waiting for the stream");
   }
 
   std::unique_ptr<Recording> record(const std::function<void(void*)>& calls, Launches launches) override {
-    const ContextScope scope(context_);
-    if (launches == Launches::eager) return std::make_unique<EagerRecording>(context_, stream_, calls);
+    const ContextScope scope(context());
+    if (launches == Launches::eager) return std::make_unique<EagerRecording>(context(), stream_, calls);
     const Driver& d = driver();
     d.check(d.capture_begin(stream_, kCaptureThreadLocal), "beginning a capture");
     Graph graph = nullptr;
@@ -343,14 +350,28 @@ class CudaDevice final : public Device {
     const Result result = d.graph_instantiate(&executable, graph, 0);
     d.graph_destroy(graph);
     d.check(result, "instantiating a graph");
-    return std::make_unique<GraphRecording>(context_, stream_, executable);
+    return std::make_unique<GraphRecording>(context(), stream_, executable);
   }
 
  private:
+  // The primary context and a stream in it, made when first needed: a process that only asks what a device is holds none of its memory, and leaves it to its workers where the
+  // device takes one process at a time (compute mode EXCLUSIVE_PROCESS).
+  Context context() const {
+    std::call_once(context_once_, [&] {
+      const Driver& d = driver();
+      d.check(d.primary_context_retain(&context_, handle_), "retaining the device's primary context");
+      const ContextScope scope(context_);
+      d.check(d.stream_create(&stream_, kStreamNonBlocking), "creating a stream");
+    });
+    return context_;
+  }
+
   int ordinal_;
   std::string id_;
-  Context context_ = nullptr;
-  Stream stream_ = nullptr;
+  DeviceHandle handle_ = 0;
+  mutable std::once_flag context_once_;
+  mutable Context context_ = nullptr;
+  mutable Stream stream_ = nullptr;
   Target target_;
   Environment environment_;
   std::once_flag fill_once_;

@@ -71,6 +71,7 @@ constexpr Result kErrorNoDevice = 100;
   X(device_attribute, "cuDeviceGetAttribute", Result(int*, int, DeviceHandle))                                                           \
   X(device_memory, "cuDeviceTotalMem_v2", Result(size_t*, DeviceHandle))                                                                 \
   X(primary_context_retain, "cuDevicePrimaryCtxRetain", Result(Context*, DeviceHandle))                                                  \
+  X(primary_context_release, "cuDevicePrimaryCtxRelease_v2", Result(DeviceHandle))                                                       \
   X(context_current, "cuCtxGetCurrent", Result(Context*))                                                                                \
   X(context_push, "cuCtxPushCurrent_v2", Result(Context))                                                                                \
   X(context_pop, "cuCtxPopCurrent_v2", Result(Context*))                                                                                 \

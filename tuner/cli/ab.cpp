@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <map>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -27,6 +28,7 @@ struct AbArguments {
   std::string device = "auto";
   std::string a, b;
   std::string budget = "20s";
+  int times = 1;
   bool json = false;
 };
 
@@ -76,6 +78,8 @@ struct Comparison {
   KernelConfig a, b;
   AbResult result;
   std::string text;  // the verdict in words
+  std::map<AbVerdict, int> verdicts;  // of all times, of which the result is the last
+  int times = 0;
 };
 
 void print(const Comparison& at) {
@@ -90,6 +94,11 @@ void print(const Comparison& at) {
   if (!wrong) fmt::print("  time of B / time of A: {:.4f} (95 % interval {:.4f} to {:.4f}), {} rounds\n", result.ratio, result.interval.low, result.interval.high, result.rounds);
   if (at.a == at.b) fmt::print("  A and B are one config: what differs is noise\n");
   fmt::print("  {}\n", at.text);
+  if (at.times > 1) {
+    const auto count = [&](AbVerdict verdict) { return at.verdicts.contains(verdict) ? at.verdicts.at(verdict) : 0; };
+    fmt::print("  of {} times: A faster {}, B faster {}, no difference {}, not decided {}; the figures above are the last one's\n", at.times, count(AbVerdict::a_faster), count(AbVerdict::b_faster),
+               count(AbVerdict::same), count(AbVerdict::undecided));
+  }
 }
 
 Json json_of(const Comparison& at) {
@@ -109,6 +118,8 @@ Json json_of(const Comparison& at) {
     made["ratio_high"] = result.interval.high;
     made["rounds"] = result.rounds;
   }
+  made["times"] = at.times;
+  for (const auto& [verdict, count] : at.verdicts) made["verdicts"][name_of(verdict)] = count;
   return made;
 }
 
@@ -126,7 +137,7 @@ int run_ab_verb(const AbArguments& arguments) {
   // All are looked at before the first is measured.
   std::vector<Comparison> all;
   for (const Work& work : set.list.works)
-    all.push_back({work, config_of(a, work, set, *store), config_of(b, work, set, *store), {}, {}});
+    all.push_back({work, config_of(a, work, set, *store), config_of(b, work, set, *store), {}, {}, {}});
   catch_interrupt();
   ProgressLine line(arguments.json);
   Json entries = Json::array();
@@ -138,11 +149,14 @@ int run_ab_verb(const AbArguments& arguments) {
     if (done == 0 || all[done - 1].work.spec != at.work.spec) bench = make_workbench(*set.device, *store, at.work.spec, set.policy);
     const std::string what = fmt::format("{}: bucket {}", spec_text(at.work.spec), at.work.bucket.text());
     line.show(fmt::format("[{}/{}] {}", done + 1, all.size(), what), "progress", {{"work", done + 1}, {"works", all.size()}, {"what", what}});
-    at.result = compare(*bench, at.work.bucket, at.a, at.b, set.policy, budget_s, steady_seconds, interrupted);
+    const std::vector<AbResult> results = compare(*bench, at.work.bucket, at.a, at.b, set.policy, arguments.times, budget_s, steady_seconds, interrupted);
+    for (const AbResult& result : results) ++at.verdicts[result.verdict];
+    at.times = static_cast<int>(results.size());
+    at.result = results.back();
     at.text = sentence(at.result, set.policy, budget_s);
     line.clear();
     wrong |= at.result.verdict == AbVerdict::wrong;
-    undecided |= at.result.verdict == AbVerdict::undecided;
+    undecided |= at.verdicts.contains(AbVerdict::undecided);
     if (arguments.json) entries.push_back(json_of(at));
     else print(at);
   }
@@ -166,6 +180,9 @@ void add_ab(CLI::App& app, Run& run) {
   verb->add_option("--b", arguments->b, "The config to compare it with, named in the same ways")->required();
   add_device_option(*verb, arguments->device);
   verb->add_option("--budget", arguments->budget, "Time for the rounds of each batch, length and kernel")->capture_default_str();
+  verb->add_option("--times", arguments->times, "Compare so often, and count the verdicts: with one config on both sides, how often noise alone makes a difference")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 100000));
   verb->add_flag("--json", arguments->json, "Print one JSON document");
   verb->callback([=, &run] { run = [=] { return run_ab_verb(*arguments); }; });
 }

@@ -37,7 +37,7 @@ struct TuneArguments {
   std::string shard;
   bool retune = false;
   bool json = false;
-  bool workers = false, in_process = false;
+  bool in_process = false;
 };
 
 std::string session_id() {
@@ -210,7 +210,7 @@ int run_tune(const TuneArguments& arguments) {
   }
   deal_works(sessions);
   catch_interrupt();
-  run_sessions(sessions, *store, budget_s, arguments, {.workers = arguments.workers, .workers_on_cpu = !arguments.in_process, .beside_others = sessions.size() > 1, .search = search, .record = record});
+  run_sessions(sessions, *store, budget_s, arguments, {.workers = !arguments.in_process, .beside_others = sessions.size() > 1, .search = search, .record = record});
 
   std::vector<int> codes;
   Json reports = Json::array();
@@ -260,7 +260,7 @@ SessionReport tune_workset(const Workset& set, Store& store, double budget_s, bo
   Device& device = *set.device;
   ProgressLine line(quiet, ways.beside_others ? device.id() : "");
   std::optional<Workers> workers;
-  if (ways.workers || (ways.workers_on_cpu && device.target().backend == Backend::cpu)) workers.emplace(std::vector<std::string>{"/proc/self/exe", "worker"}, device.id(), device.target(), store.dir());
+  if (ways.workers) workers.emplace(std::vector<std::string>{"/proc/self/exe", "worker"}, device.id(), device.target(), store.dir());
   SessionContext context;
   context.target = device.target();
   context.environment = device.environment();
@@ -300,7 +300,6 @@ void add_tune(CLI::App& app, Run& run) {
   add_shard_option(*verb, arguments->shard);
   verb->add_flag("--retune", arguments->retune, "Also measure again what is stored already");
   verb->add_flag("--json", arguments->json, "Print one JSON document");
-  verb->add_flag("--workers", arguments->workers, "Run a GPU's candidates in worker processes, as a CPU's always are: one that faults or hangs then costs a worker, not the session");
   verb->add_flag("--in-process", arguments->in_process, "Run candidates in this process, for a debugger")->group("");
   verb->callback([=, &run] { run = [=] { return run_tune(*arguments); }; });
 }

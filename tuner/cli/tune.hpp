@@ -14,7 +14,6 @@ Search search_option(const std::string& name);
 // How a session of the program runs. Workers: only `pagetune` itself has the verb for them.
 struct TuneWays {
   bool workers = false;        // candidates run in worker processes
-  bool workers_on_cpu = false; // on the CPU they do
   bool beside_others = false;  // several devices at a time: what is shown names the device
   Search search = Search::racing;
   std::function<void(const RecordedRace&)> record;  // may be empty

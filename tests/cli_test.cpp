@@ -184,7 +184,7 @@ TEST_F(Cli, AbNeedsItsWinnerAndSaysWhenItIsNotDecided) {
   const Result repeated = run({"ab", tiny(), "--device", "cpu", "--batch", "1", "--len", "64", "--a", "default", "--b", "default", "--budget", "0.00001s", "--times", "3", "--json"});
   const Json comparison = Json::parse(repeated.out)["comparisons"][0];
   EXPECT_EQ(comparison["times"], 3);
-  EXPECT_EQ(comparison["verdicts"], Json({{"undecided", 3}}));
+  EXPECT_EQ(comparison["verdicts"], Json({{"not decided", 3}}));
 }
 
 // Fault: a report of nothing is written over a good one.

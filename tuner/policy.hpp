@@ -19,7 +19,7 @@ struct MeasurePolicy {
   int drop_permille = 1300;      // dropped after the first samples: slower than this share of the best
   int min_rounds = 6;            // fewest for which order statistics give a 95 % interval of a median
   int max_rounds = 60;           // more does not narrow an interval below what clocks drift in the meantime
-  int final_rounds = 15;         // fresh rounds of winner, default and runner-up; fewest that give a 99 % interval inside the extremes by two
+  int final_rounds = 15;         // fresh rounds of winner, default and runner-up; a 99.75 % interval then lies inside the extremes
   int tie_permille = 20;         // candidates this close are tied
   int gain_permille = 10;        // a winner is at least this much faster than the default
   int throttle_permille = 900;   // of the speed so far: a round in which the device was slower is taken anew

@@ -14,8 +14,10 @@ namespace pagetune {
 namespace {
 
 constexpr double kConfidence = 0.95;
-// Of the decision against the default: one false win in 200 comparisons of equal kernels, fewer with min_gain on top.
-constexpr double kWinConfidence = 0.99;
+// Of the decision against the default: up to kMostFinals looks, each a false win in 800 comparisons of equal kernels, fewer with min_gain on top.
+constexpr double kWinConfidence = 0.9975;
+// Of the tie band, the share within which the first in order wins. The whole of it, and noise, would lose up to 2.9 % on an H200's recordings; half of it makes more winners flip.
+constexpr double kOrderShare = 0.75;
 // After one sample only what is hopeless leaves: a single sample may be disturbed, not doubled.
 constexpr double kHopeless = 2.0;
 // A disturbed round is taken anew so often, after pauses that double; then the device counts as throttled and its times as they are.
@@ -259,11 +261,10 @@ class Race {
         continue;
       }
       Interval interval = median_interval(ratios, kConfidence);
-      if (search_ == Search::exhaustive)
-        open = true;
-      else if (interval.low > 1 && median(ratios) > 1 + policy_.tie_band())
+      const bool all_stay = search_ == Search::exhaustive;
+      if (!all_stay && interval.low > 1 && median(ratios) > 1 + policy_.tie_band())
         lane(i).standing = Standing::worse;
-      else if (interval.half_width() > policy_.tie_band() / 2)
+      else if (all_stay || interval.half_width() > policy_.tie_band() / 2)
         open = true;
     }
     return open;
@@ -282,22 +283,9 @@ class Race {
           half_width = median_interval(ratios, kConfidence).half_width();
         }
       }
-      if (ratio - 1 <= std::max(policy_.tie_band(), half_width)) tied.push_back(i);
+      if (ratio - 1 <= std::max(kOrderShare * policy_.tie_band(), half_width)) tied.push_back(i);
     }
     return tied;
-  }
-
-  bool gains(size_t i) const {
-    const auto fallback = default_lane();
-    if (!fallback || i == *fallback) return false;
-    const std::vector<double> ratios = paired_ratios(times_[i], times_[*fallback]);
-    return !ratios.empty() && median(ratios) <= 1 - policy_.min_gain();
-  }
-  // The first in order, but if it does not gain on the default while the fastest does, that: the first could not win, and a default would stay that is as far behind the fastest as a
-  // tie may be (2.1 % on an H200).
-  size_t pick_of(const Indices& tied, size_t leader) const {
-    const size_t first = *std::min_element(tied.begin(), tied.end(), [&](size_t a, size_t b) { return preferred(entrants_[a], entrants_[b]); });
-    return !entrants_[first].is_incumbent && !gains(first) && gains(leader) ? leader : first;
   }
 
   std::optional<size_t> default_lane() const {
@@ -330,31 +318,39 @@ class Race {
       auto anchor = leader();
       if (!anchor) return;
       Indices tied = tied_with(*anchor);
-      const size_t pick = pick_of(tied, *anchor);
+      const size_t pick = *std::min_element(tied.begin(), tied.end(), [&](size_t a, size_t b) { return preferred(entrants_[a], entrants_[b]); });
       Indices finalists{pick};
-      for (auto other : {default_lane(), second_to(pick)})
-        if (other && std::find(finalists.begin(), finalists.end(), *other) == finalists.end()) finalists.push_back(*other);
+      const auto other = second_to(pick);
+      for (auto finalist : {default_lane(), other})
+        if (finalist && std::find(finalists.begin(), finalists.end(), *finalist) == finalists.end()) finalists.push_back(*finalist);
 
       std::vector<std::vector<double>> fresh(entrants_.size());
-      for (int k = 0; k < policy_.final_rounds || (k < kMostFinals * policy_.final_rounds && undecided(pick, fresh)); ++k) {
+      for (int k = 0; k < policy_.final_rounds || (k < kMostFinals * policy_.final_rounds && undecided(finalists, fresh)); ++k) {
         if (stop_requested()) return;
         round(finalists, fresh);
       }
       if (lane(pick).standing == Standing::failed) continue;  // it left the race: decide among the others
       result_.tied = static_cast<int>(tied.size());
-      finish(pick, fresh);
+      finish(pick, other, fresh);
       return;
     }
   }
 
-  // Looks faster than the default, but not for certain, and there is time to find out? Asked after every final_rounds rounds: each look is a chance to be wrong.
-  bool undecided(size_t pick, const std::vector<std::vector<double>>& fresh) const {
+  // Is it not certain whether a finalist gains on the default, and there is time to find out? Asked after every final_rounds rounds: each look is a chance to be wrong.
+  bool undecided(const Indices& finalists, const std::vector<std::vector<double>>& fresh) const {
     const auto fallback = default_lane();
-    const size_t done = fresh[pick].size();
+    const size_t done = fresh[finalists.front()].size();
     if (done % static_cast<size_t>(policy_.final_rounds) != 0) return true;
-    if (!fallback || pick == *fallback || result_.lanes[pick].standing == Standing::failed || hooks_.seconds_left() <= reserve_s()) return false;
-    const std::vector<double> ratios = paired_ratios(fresh[pick], fresh[*fallback]);
-    return interval_exists(static_cast<int>(ratios.size()), kWinConfidence) && 1 - median(ratios) >= policy_.min_gain() && median_interval(ratios, kWinConfidence).high >= 1;
+    if (!fallback || hooks_.seconds_left() <= reserve_s()) return false;
+    for (const size_t i : finalists) {
+      if (i == *fallback || result_.lanes[i].standing == Standing::failed) continue;
+      const std::vector<double> ratios = paired_ratios(fresh[i], fresh[*fallback]);
+      if (!interval_exists(static_cast<int>(ratios.size()), kWinConfidence)) continue;
+      const Interval interval = median_interval(ratios, kWinConfidence);
+      const double gained = 1 - policy_.min_gain();
+      if ((interval.low < gained && interval.high > gained) || (median(ratios) <= gained && interval.high >= 1)) return true;
+    }
+    return false;
   }
 
   static std::vector<double> finite(const std::vector<double>& row) {
@@ -364,24 +360,31 @@ class Race {
     return values;
   }
 
-  void finish(size_t pick, const std::vector<std::vector<double>>& fresh) {
-    auto fallback = default_lane();
+  // By how much a finalist beats the default, or 0 where that is less than a gain, or not certain.
+  double gain_of(size_t finalist, size_t fallback, const std::vector<std::vector<double>>& fresh) const {
+    if (result_.lanes[finalist].standing == Standing::failed) return 0;
+    const std::vector<double> ratios = paired_ratios(fresh[finalist], fresh[fallback]);
+    const double gain = ratios.empty() ? 0 : 1 - median(ratios);
+    const bool certain = interval_exists(static_cast<int>(ratios.size()), kWinConfidence) && median_interval(ratios, kWinConfidence).high < 1;
+    return certain && gain >= policy_.min_gain() ? gain : 0;
+  }
+
+  // The pick if it gains on the default, else the other if that does: a tie would else keep a default that is as far behind the fastest as a tie may be.
+  void finish(size_t pick, std::optional<size_t> other, const std::vector<std::vector<double>>& fresh) {
+    const auto fallback = default_lane();
     size_t winner = pick;
     if (!fallback) {
       result_.reason = "the default is not a valid candidate";
-    } else if (pick == *fallback) {
-      result_.reason = "no gain over the default";
     } else {
-      // Ratio of times default / pick - 1 is the speed gained.
-      std::vector<double> ratios = paired_ratios(fresh[pick], fresh[*fallback]);
-      Interval interval = median_interval(ratios, kWinConfidence);
-      double gain = 1 - median(ratios);
-      bool certain = interval_exists(static_cast<int>(ratios.size()), kWinConfidence) && interval.high < 1;
-      if (gain >= policy_.min_gain() && certain) {
+      winner = *fallback;
+      result_.reason = "no gain over the default";
+      for (const std::optional<size_t> finalist : {std::optional(pick), other}) {
+        if (!finalist || finalist == fallback) continue;
+        const double gain = gain_of(*finalist, *fallback, fresh);
+        if (gain == 0) continue;
+        winner = *finalist;
         result_.reason = fmt::format("{:.1f} % less time than the default", 100 * gain);
-      } else {
-        winner = *fallback;
-        result_.reason = "no gain over the default";
+        break;
       }
     }
     std::vector<double> own = finite(fresh[winner]);

@@ -59,9 +59,9 @@ struct RaceResult {
 // 2. Interleaved rounds. A candidate leaves when its paired ratio to the best is above the tie band and the ratio's 95 % interval lies
 //    above 1. Ends with one left, all left known to half a tie band, max_rounds or the budget. A round in which those who were in the one before took
 //    1 / throttle_ratio as long as they used to, all together, is thrown away and, after a pause, taken anew.
-// 3. Among the tied: the incumbent, then fewest splits, least shared memory, smallest canonical JSON.
-// 4. Final rounds of that pick, the default and the best other, and as many again, up to three times, where noise hides a gain. The pick stays if it beats the
-//    default by min_gain with a 99 % interval that excludes 0; else the default wins.
+// 3. Among those within three quarters of the band, or noise: the incumbent, then fewest splits, least shared memory, smallest canonical JSON.
+// 4. Final rounds of that pick, the default and the best other, and as many again, up to three times, while it is not certain whether one gains. The pick wins if it beats
+//    the default by min_gain with a 99.75 % interval that excludes 0, else the other if that does, else the default.
 // With Search::exhaustive nobody leaves for being slow, and all take all rounds.
 RaceResult run_race(const MeasurePolicy&, const std::vector<Entrant>&, const RaceHooks&, Search = Search::racing);
 

@@ -112,7 +112,7 @@ TEST(Recording, AReplayTakesRecordedTimesAndTheirCost) {
 
 // What the tuner's decisions are worth, on noise that was recorded with every candidate measured to the end (`pagetune tune --search exhaustive --record`).
 // Faults: tables that differ between two sessions; winners that are slower than they need be; a kernel that beats its own copy. The recordings are of two cores
-// of a CPU, alone and with other programs, and of H200s (29 races of buckets of Llama-3.1-8B).
+// of a CPU, alone and with other programs, and of H200s (39 races of buckets of Llama-3.1-8B).
 TEST(Gates, HoldOnRecordedNoise) {
   struct Limits {
     const char* file;

@@ -21,7 +21,7 @@ struct MeasurePolicy {
   int max_rounds = 60;           // more does not narrow an interval below what clocks drift in the meantime
   int final_rounds = 15;         // fresh rounds of winner, default and runner-up; a 99.75 % interval then lies inside the extremes
   int tie_permille = 20;         // candidates this close are tied
-  int gain_permille = 10;        // a winner is at least this much faster than the default
+  int gain_permille = 10;        // a winner is at least this much faster than the default, or equals one that is
   int throttle_permille = 900;   // of the speed so far: a round in which the device was slower is taken anew
   int eager = 0;                 // launches are made one by one, as an engine without graphs makes them, and not replayed
   int overlap = 1;               // launches are programmatic dependent ones, as an engine that can promise it launches them

@@ -61,7 +61,7 @@ struct RaceResult {
 //    1 / throttle_ratio as long as they used to, all together, is thrown away and, after a pause, taken anew.
 // 3. Among those within three quarters of the band, or noise: the incumbent, then fewest splits, least shared memory, smallest canonical JSON.
 // 4. Final rounds of that pick, the default and the best other, and as many again, up to three times, while it is not certain whether one gains. The pick wins if it beats
-//    the default by min_gain with a 99.75 % interval that excludes 0, else the other if that does, else the default.
+//    the default by min_gain with a 99.75 % interval that excludes 0, else the other if that does, but the pick where the two are equal, else the default.
 // With Search::exhaustive nobody leaves for being slow, and all take all rounds.
 RaceResult run_race(const MeasurePolicy&, const std::vector<Entrant>&, const RaceHooks&, Search = Search::racing);
 

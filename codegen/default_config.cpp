@@ -58,11 +58,13 @@ constexpr int64_t kSmallRing = 64 * 1024;
 constexpr int64_t kEvenShareRing = 128 * 1024;
 // Where CTAs have many pairs to do, one's end is hidden best by another CTA of the same multiprocessor. H200, 2026-12-01, pages of 16, one CTA with up to 192 KiB against two with up to
 // 96 KiB each: 28/4 heads, 256 x 1024: 123.5 and 121.1, ragged 60.5 and 47.7; 32/8 heads, 64 x 1024 ragged: 26.7 and 24.0; 64/8 heads of 64 dims, 64 x 1024: 31.8 and 30.9, ragged 17.3
-// and 14.7. But few pairs are then cut in more parts (8/1 heads, 64 x 1024 ragged: 6.8 and 9.1), and long ones of one length are steadier alone (32/8 heads, 64 x 4096: 239.4 and 235.8,
-// 64 x 8192: 471 and 478; rows of 128 bytes sooner: 256 x 2048: 240.6 and 246.7). Windows end pairs sooner than the lengths say: gpt-oss's layers of 128 tokens, pages of 64, 8 x 8192: 3.1 and 2.7,
+// and 14.7. But few pairs are then cut in more parts (8/1 heads, 64 x 1024 ragged: 6.8 and 9.1), and long ones of one length are steadier alone (28/4 heads, 8 x 16384: 62.0 and 62.3;
+// rows of 128 bytes sooner: 256 x 2048: 240.6 and 246.7). Windows end pairs sooner than the lengths say: gpt-oss's layers of 128 tokens, pages of 64, 8 x 8192: 3.1 and 2.7,
 // 64 x 8192: 9.3 and 7.4, 256 x 2048: 27.9 and 23.8, 1 x 32768: 2.4 and 2.5. Full heads beside them do not: half of 20/4 heads windowed at 4096, 8 x 32768: 71.8 and 72.1, at 512 65.2 and 65.4.
 constexpr int64_t kHalfRing = 96 * 1024;
-constexpr int64_t short_pair(const AttentionSpec& spec) { return spec.head_dim_k + spec.head_dim_v > 128 ? 2 * 1024 * 1024 : 256 * 1024; }  // bytes
+constexpr int kNarrow = 128, kMiddling = 256;  // elements of a token's K and V, at most
+int width_of(const AttentionSpec& spec) { return spec.head_dim_k + spec.head_dim_v; }
+int64_t short_pair(const AttentionSpec& spec) { return width_of(spec) > kNarrow ? 2 * 1024 * 1024 : 256 * 1024; }  // bytes
 // Warpgroups on 64 rows read the keys of many rows once; warps on 16 begin and end faster. H200, 2026-12-01, 128 dims, pages of 16, even share of one CTA a multiprocessor, four warps
 // against two warpgroups, us: 64/1 heads, 8 x 8192 (134 MB, counted once for each 16 rows): 24.4 and 33.2, 64 x 1024 (134 MB): 22.2 and 21.0, 8 x 32768 (537 MB): 75.0 and 54.6,
 // 64 x 4096: 76.8 and 42.6; 128/1 heads, 8 x 8192 (268 MB): 41.1 and 31.8, 64 x 4096: 138.9 and 59.4; 192/4 heads, 64 x 4096: 207.8 and 127.0 (read floor 118.0). One sequence leaves
@@ -77,6 +79,14 @@ constexpr int kProcessorsOfAWidePair = 20;   // at most
 constexpr double kManyPairs = 1.5, kManyUnlikePairs = 0.75, kPairsOfManyUnlike = 0.45;
 constexpr int kManyUnlike = 16;  // sequences as long as the longest
 constexpr int64_t kLongPair = 4 * 1024 * 1024;  // bytes
+
+// Sequences of one length, by what a multiprocessor reads of them. H200, 2026-12-01, pages of 16, one CTA with 192 KiB, one with 128 KiB, two: 32/8 heads, 4 x 8192 (1 MiB): 32.6, 33.1, 32.6;
+// 8 x 8192 (2 MiB): 62.5, 62.2, 62.1; 16 x 8192 (4 MiB): 121.9, 120.8, 122.9; 1 x 131072: 122.3, 121.2, 121.4; 32 x 8192 (8 MiB): 244.5, 242.3, 241.1; 8 x 32768: 240.7, 239.3, 235.2; 64 x 8192:
+// 475, 474, 467; 16/16 heads, 1 x 131072 (8 MiB): 240.0, 238.6, 238.0; 64 x 8192: 947, 945, 943; 28/4 heads, 64 x 8192: 240.4, 239.3, 239.6; 1 x 131072 (2 MiB): 64.8, 63.8, 68.6, for its last
+// CTAs have many parts. Rows of 128 bytes, 64/8 heads, 64 x 4096 (4 MiB): 120.8, 120.2, 123.0; 256 x 1024: 124.2, 122.5, 124.5; 64 x 8192: 242.5, 240.3, 241.0. Rows of 512 bytes want all of the ring:
+// 8/4 heads of 256 dims, 64 x 8192: 466.1, 467.2, 469.2; 256 x 1024 (8 MiB): 236.9, 237.8, 238.1.
+constexpr int64_t kMuch = 7 * 256 * 1024, kVeryMuch = 15 * 512 * 1024;  // bytes
+constexpr int64_t kFewestPairs = 8;  // for two CTAs a multiprocessor, where pairs are long
 
 void set_shape(KernelConfig& config, const Shape& shape) {
   config.set("LOADER", shape.loader);
@@ -187,6 +197,17 @@ const KernelConfig* DefaultConfigs::wide_config(const CallShape& call) {
   return nullptr;
 }
 
+// Does an even share go to two CTAs a multiprocessor, each with half of the ring? `pairs` are of (sequence, KV head, row tile).
+bool DefaultConfigs::takes_two_ctas(const CallShape& call, int64_t pairs, int64_t pair_bytes, int64_t walk) const {
+  if (spec_.window && !spec_.headwise) return true;  // they end soon
+  const double enough = call.alike || pair_bytes > kLongPair ? kManyPairs : call.bucket.batch() < kManyUnlike ? kManyUnlikePairs : kPairsOfManyUnlike;
+  const bool many = static_cast<double>(pairs) >= enough * target_.processors;
+  if (!call.alike) return many;
+  const bool middling = width_of(spec_) > kNarrow && width_of(spec_) <= kMiddling;
+  if (middling && walk >= kVeryMuch && !spec_.window) return pairs >= kFewestPairs;
+  return many && pair_bytes <= short_pair(spec_) && (middling || walk < 2 * kMuch);
+}
+
 // Small parts meet in clusters; else all tiles are shared evenly by one CTA a multiprocessor, which holds for ragged batches and windows too. Where lengths
 // differ, the batch has about four times the sequences that its bucket says (at most 8 times), clusters must not come in waves, and the longest sequence must not make the others
 // wait: 8 sequences of 64 to 1024 tokens, 32/8 heads: 12.4 in 256 CTAs, 8.7 as an even share; 28/4 heads: 8.0 in 128 CTAs, 9.8; 8/1 heads: 4.1 in 64, 10.9 in one pass.
@@ -206,16 +227,14 @@ const KernelConfig& DefaultConfigs::cuda_config(const CallShape& call) {
     if (const KernelConfig* config = cuda_shape(sequences, bytes, fixed_partition(splits, 2))) return *config;
   }
   const int64_t pair_bytes = head_bytes(spec_, bucket.len());
-  const bool short_pairs = !call.alike || pair_bytes <= short_pair(spec_);
-  const double enough = call.alike || pair_bytes > kLongPair ? kManyPairs : bucket.batch() < kManyUnlike ? kManyUnlikePairs : kPairsOfManyUnlike;
-  const bool many = static_cast<double>(pairs * row_tiles) >= enough * target_.processors;
-  const bool ends_soon = spec_.window && !spec_.headwise;
-  if ((ends_soon || (many && short_pairs)) && target_.shared_per_block > 2 * kHalfRing) {
+  const int64_t walk = head_bytes(spec_, pairs * bucket.len()) * row_tiles / target_.processors;  // bytes that a multiprocessor reads
+  if (takes_two_ctas(call, pairs * row_tiles, pair_bytes, walk) && target_.shared_per_block > 2 * kHalfRing) {
     const KernelConfig* config = cuda_shape(bucket, kHalfRing, even_share(8));
     if (config != nullptr && config->at("LOADER") == kBoxes) return *config;
   }
+  const bool all_of_the_ring = !(call.alike && walk >= kMuch && width_of(spec_) <= kMiddling);
   for (const int quarters : {4, 2, 1}) {  // fewer CTAs where there are fewer tiles
-    const int64_t bytes = spec_.window ? 0 : head_bytes(spec_, pairs * bucket.len()) * row_tiles * 4 / (int64_t{quarters} * target_.processors);
+    const int64_t bytes = spec_.window || !all_of_the_ring ? 0 : walk * 4 / quarters;
     if (const KernelConfig* config = cuda_shape(bucket, std::max(bytes, kEvenShareRing), even_share(quarters))) return *config;
   }
   return required_shape(bucket, ctas <= target_.processors ? head_bytes(spec_, bucket.len()) : kSmallRing, one_pass());

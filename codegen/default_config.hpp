@@ -51,6 +51,7 @@ class DefaultConfigs {
   const KernelConfig* cuda_shape(std::optional<Bucket>, int64_t bytes, const Schedule&);
   const KernelConfig& required_shape(std::optional<Bucket>, int64_t bytes, const Schedule&);
   const KernelConfig* wide_config(const CallShape&);
+  bool takes_two_ctas(const CallShape&, int64_t pairs, int64_t pair_bytes, int64_t walk) const;
   const KernelConfig& cuda_config(const CallShape&);
   KernelConfig cpu_config(Bucket);
 

@@ -181,9 +181,9 @@ TEST(DefaultConfig, ClustersOfRaggedBatchesLeaveRoom) {
   EXPECT_GT(shares, 300);
 }
 
-// Catches one CTA a multiprocessor where many short pairs end one after the other (ragged batches take 10 to 20 % longer), two where few pairs are then cut in more parts, where long
-// ones are steadier alone, or where two rings find no room together.
-TEST(DefaultConfig, ManyShortPairsTakeTwoCtasAMultiprocessor) {
+// Catches one CTA a multiprocessor where many short pairs end one after the other (ragged batches take 10 to 20 % longer) or gigabytes are read (2 %), two where few pairs are then cut in
+// more parts, where long ones are steadier alone, or where two rings find no room together; and a ring of more than 128 KiB for much work of one length (1 %).
+TEST(DefaultConfig, ManyShortPairsAndGigabytesTakeTwoCtasAMultiprocessor) {
   const Target target = Target::by_name("sm_90a");
   struct Case {
     AttentionSpec spec;
@@ -191,9 +191,10 @@ TEST(DefaultConfig, ManyShortPairsTakeTwoCtasAMultiprocessor) {
     bool alike;
     int quarters;
   };
-  const AttentionSpec few = decode_spec(8, 1, 128), some = decode_spec(28, 4, 128), narrow = decode_spec(64, 8, 64), single = decode_spec(16, 16, 128);
+  const AttentionSpec few = decode_spec(8, 1, 128), some = decode_spec(28, 4, 128), narrow = decode_spec(64, 8, 64), single = decode_spec(16, 16, 128),
+                      wide = decode_spec(8, 4, 256), llama = decode_spec(32, 8, 128);
   for (const auto& [spec, bucket, alike, quarters] :
-       {Case{some, {6, 10}, true, 8}, Case{some, {6, 12}, true, 8}, Case{some, {6, 13}, true, 4}, Case{some, {6, 13}, false, 8}, Case{some, {4, 10}, false, 8}, Case{some, {3, 13}, true, 4},
+       {Case{some, {6, 10}, true, 8}, Case{some, {6, 12}, true, 8}, Case{some, {6, 13}, true, 8}, Case{some, {3, 15}, true, 4}, Case{llama, {4, 13}, true, 4}, Case{llama, {5, 13}, true, 8}, Case{llama, {3, 15}, true, 8}, Case{llama, {0, 17}, true, 4}, Case{some, {0, 19}, true, 4}, Case{wide, {6, 13}, true, 4}, Case{wide, {6, 10}, true, 8}, Case{wide, {8, 10}, true, 4}, Case{narrow, {6, 13}, true, 4}, Case{narrow, {8, 10}, true, 4}, Case{some, {6, 13}, false, 8}, Case{some, {4, 10}, false, 8}, Case{some, {3, 13}, true, 4},
         Case{some, {3, 13}, false, 4}, Case{few, {5, 10}, false, 4}, Case{few, {6, 10}, false, 8}, Case{single, {2, 10}, false, 4}, Case{few, {8, 10}, true, 8}, Case{narrow, {6, 10}, true, 8}, Case{narrow, {6, 12}, true, 4}, Case{narrow, {6, 12}, false, 8}, Case{single, {3, 17}, false, 4},
         Case{single, {6, 17}, false, 8}}) {
     const KernelConfig config = default_config(spec, target, {bucket, alike});
@@ -202,12 +203,17 @@ TEST(DefaultConfig, ManyShortPairsTakeTwoCtasAMultiprocessor) {
       EXPECT_LE(2 * ConfigSpace::builtin().derived("SHARED_BYTES", spec, config, target), target.shared_per_block + 1024) << config.canonical_json();
     }
   }
+  for (const auto& [spec, bucket, alike, bytes] : {std::tuple{llama, Bucket{2, 13}, true, 192}, {llama, {3, 13}, true, 128}, {llama, {3, 13}, false, 192}, {some, {0, 17}, true, 128}, {narrow, {6, 12}, true, 128}, {wide, {6, 12}, true, 192}}) {
+    const KernelConfig config = default_config(spec, target, {bucket, alike});
+    EXPECT_EQ(ConfigSpace::builtin().derived("RING_BYTES", spec, config, target), bytes * 1024) << spec.kv_heads << " KV heads, " << bucket.text() << (alike ? "" : " unlike") << ": " << config.canonical_json();
+  }
   AttentionSpec windowed = some;
   windowed.window = true;
   EXPECT_EQ(default_config(windowed, target, Bucket{3, 15}).get("CTA_QUARTERS", 0), 8) << "windows end pairs sooner than the lengths say";
   windowed.headwise = true;
   const KernelConfig mixed = default_config(windowed, target, Bucket{3, 15});
   EXPECT_EQ(mixed.get("CTA_QUARTERS", 0), 4) << "full heads beside windowed ones are long";
+  EXPECT_EQ(default_config(windowed, target, Bucket{6, 15}).get("CTA_QUARTERS", 0), 4) << "what the lengths say is not what is read";
   EXPECT_LE(ConfigSpace::builtin().derived("RING_BYTES", windowed, mixed, target), 128 * 1024) << "windows beside full heads end many pairs";
 }
 

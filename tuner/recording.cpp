@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <random>
 #include <sstream>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -141,25 +143,35 @@ Replay::Outcome Replay::run() const {
   return outcome;
 }
 
+namespace {
+
+std::vector<double> medians_of(const RecordedRace& race) {
+  std::vector<double> medians;
+  for (const std::vector<double>& us : race.us) medians.push_back(us.empty() ? INFINITY : median(us));
+  return medians;
+}
+
+Replay::Outcome won(const Replay& replay) {
+  Replay::Outcome outcome = replay.run();
+  if (!outcome.result.winner) throw Error(ErrorCode::invalid_argument, fmt::format("the recorded race of {} has no entrant with a time", replay.race.problem));
+  return outcome;
+}
+
+}  // namespace
+
 Gates gates_of(const RecordedRace& race, Search search, double budget_s, int runs, uint64_t seed) {
   Gates gates;
   gates.runs = runs;
-  std::vector<double> truth;
+  const std::vector<double> truth = medians_of(race);
   size_t fallback = 0;
-  for (size_t i = 0; i < race.entrants.size(); ++i) {
-    truth.push_back(race.us[i].empty() ? INFINITY : median(race.us[i]));
+  for (size_t i = 0; i < race.entrants.size(); ++i)
     if (race.entrants[i].is_default) fallback = i;
-  }
   const double best = *std::min_element(truth.begin(), truth.end());
   double timed = 0;
-  const auto replay = [&](uint64_t number, std::vector<size_t> entrants) {
-    return Replay{race, seed + number, budget_s, search, std::move(entrants)}.run();
-  };
   for (int pair = 0; pair < runs; ++pair) {
     size_t winners[2];
     for (int k = 0; k < 2; ++k) {
-      const auto outcome = replay(static_cast<uint64_t>(2 * pair + k), {});
-      if (!outcome.result.winner) throw Error(ErrorCode::invalid_argument, fmt::format("the recorded race of {} has no entrant with a time", race.problem));
+      const auto outcome = won({race, seed + static_cast<uint64_t>(2 * pair + k), budget_s, search, {}});
       winners[k] = outcome.winner;
       const double regret = truth[outcome.winner] / best - 1;
       gates.regret += regret / (2 * runs);
@@ -168,10 +180,51 @@ Gates gates_of(const RecordedRace& race, Search search, double budget_s, int run
       for (const Lane& lane : outcome.result.lanes) timed += lane.samples.empty() ? 0 : 0.5 / runs;
     }
     gates.flips += winners[0] != winners[1] ? 1.0 / runs : 0;
-    const auto copies = replay(static_cast<uint64_t>(pair), {fallback, fallback});
+    const auto copies = Replay{race, seed + static_cast<uint64_t>(pair), budget_s, search, {fallback, fallback}}.run();
     gates.false_wins += copies.result.winner && *copies.result.winner == 1 ? 1.0 / runs : 0;
   }
   gates.timed = static_cast<int>(std::lround(timed));
+  return gates;
+}
+
+GatesBetween gates_between(const std::vector<RecordedRace>& races, Search search, double budget_s, int runs, uint64_t seed) {
+  std::map<std::pair<std::string, std::string>, std::vector<const RecordedRace*>> problems;
+  for (const RecordedRace& race : races) problems[{race.device, race.problem}].push_back(&race);
+  std::erase_if(problems, [](const auto& problem) { return problem.second.size() < 2; });
+
+  GatesBetween gates;
+  gates.problems = static_cast<int>(problems.size());
+  double weight_of_regrets = 0;
+  for (const auto& [name, sessions] : problems) {
+    const size_t count = sessions.size(), pairs = count * (count - 1) / 2;
+    gates.pairs += static_cast<int>(pairs);
+    const double weight = 1.0 / (static_cast<double>(pairs) * runs * gates.problems);
+    std::vector<std::vector<double>> medians;
+    for (const RecordedRace* session : sessions) medians.push_back(medians_of(*session));
+    for (int run = 0; run < runs; ++run) {
+      std::vector<KernelConfig> winners;
+      for (size_t k = 0; k < count; ++k) {
+        const auto outcome = won({*sessions[k], seed + static_cast<uint64_t>(run) * count + k, budget_s, search, {}});
+        winners.push_back(sessions[k]->entrants[outcome.winner].config);
+      }
+      for (size_t a = 0; a < count; ++a) {
+        for (size_t b = 0; b < count; ++b) {
+          if (a == b) continue;
+          if (a < b && !(winners[a] == winners[b])) gates.flips += weight;
+          const auto& elsewhere = sessions[b]->entrants;
+          const auto same = std::find_if(elsewhere.begin(), elsewhere.end(), [&](const Entrant& entrant) { return entrant.config == winners[a]; });
+          if (same == elsewhere.end()) continue;
+          const double us = medians[b][static_cast<size_t>(same - elsewhere.begin())];
+          if (!std::isfinite(us)) continue;
+          const double regret = us / *std::min_element(medians[b].begin(), medians[b].end()) - 1;
+          gates.regret += weight * regret;
+          weight_of_regrets += weight;
+          gates.worst_regret = std::max(gates.worst_regret, regret);
+        }
+      }
+    }
+  }
+  if (weight_of_regrets > 0) gates.regret /= weight_of_regrets;
   return gates;
 }
 

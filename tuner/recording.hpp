@@ -57,4 +57,14 @@ struct Gates {
 };
 Gates gates_of(const RecordedRace&, Search, double budget_s, int runs, uint64_t seed);
 
+// The same from one session to another: of each problem that was recorded several times, on one device or several of a kind, all pairs of recordings, each replayed on its own.
+struct GatesBetween {
+  int problems = 0;       // recorded more than once
+  int pairs = 0;          // of recordings
+  double flips = 0;       // share of pairs and runs whose winners differ, mean of the problems
+  double regret = 0;      // of one recording's winner on the other's medians; recordings without that config do not count
+  double worst_regret = 0;
+};
+GatesBetween gates_between(const std::vector<RecordedRace>&, Search, double budget_s, int runs, uint64_t seed);
+
 }  // namespace pagetune

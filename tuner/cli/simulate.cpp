@@ -46,10 +46,17 @@ int run_simulate(const SimulateArguments& arguments) {
     lines.push_back({{"device", race.device},   {"problem", race.problem},           {"search", name_of(search)}, {"candidates", race.entrants.size()}, {"timed", gates.timed}, {"seconds", gates.seconds},
                      {"runs", gates.runs},      {"flips", gates.flips},              {"regret", gates.regret},    {"worst_regret", gates.worst_regret}, {"false_wins", gates.false_wins}});
   }
-  if (arguments.json)
-    fmt::print("{}\n", Json{{"races", lines}}.dump(2));
-  else
-    fmt::print("{} pairs of races each, search {}. flips: pairs whose winners differ; regret: of a winner over the fastest; false wins: of the default's copy over it\n\n{}", arguments.runs, name_of(search), table.text());
+  const GatesBetween between = gates_between(races, search, budget_s, arguments.runs, arguments.seed);
+  if (arguments.json) {
+    Json json{{"races", lines}};
+    if (between.pairs > 0) json["between"] = {{"problems", between.problems}, {"pairs", between.pairs}, {"flips", between.flips}, {"regret", between.regret}, {"worst_regret", between.worst_regret}};
+    fmt::print("{}\n", json.dump(2));
+    return kDone;
+  }
+  fmt::print("{} pairs of races each, search {}. flips: pairs whose winners differ; regret: of a winner over the fastest; false wins: of the default's copy over it\n\n{}", arguments.runs, name_of(search), table.text());
+  if (between.pairs > 0)
+    fmt::print("\nFrom one recording of a problem to another ({} problems, {} pairs): flips {}, regret of one's winner in the other {}, worst {}\n", between.problems, between.pairs, percent(between.flips),
+               percent(between.regret), percent(between.worst_regret));
   return kDone;
 }
 

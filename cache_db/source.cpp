@@ -19,7 +19,7 @@
 namespace pagetune {
 namespace {
 
-[[noreturn]] void fail(const std::string& path, const std::string& why) { throw Error(ErrorCode::io, fmt::format("{} cannot be merged: {}", path, why)); }
+[[noreturn]] void fail(const std::string& path, const std::string& why) { throw Error(ErrorCode::io, fmt::format("{} cannot be read as winners: {}", path, why)); }
 
 struct stat info_of(const std::string& path) {
   struct stat info {};
@@ -67,10 +67,10 @@ std::vector<std::optional<Row>> few_enough(const std::string& path, std::vector<
   return rows;
 }
 
-void take_rows(SQLite::Database& db, const std::string& path, Source& source) {
+void take_rows(SQLite::Database& db, const std::string& path, const std::string& spec_key, Source& source) {
   int damaged = 0;
   std::map<std::string, int> refused;
-  for (auto& row : few_enough(path, read_rows(db, kMostSourceRows + 1), "winners")) {
+  for (auto& row : few_enough(path, read_rows(db, spec_key, kMostSourceRows + 1), "winners")) {
     if (!row) {
       ++damaged;
     } else if (std::string reason = row_refusal(*row); !reason.empty()) {
@@ -112,7 +112,7 @@ std::string row_refusal(const Store::Row& row) {
   }
 }
 
-Source read_source(const std::string& wanted) {
+Source read_source(const std::string& wanted, const std::string& spec_key) {
   std::error_code error;
   std::filesystem::path found = std::filesystem::canonical(wanted, error);
   if (error) fail(wanted, error.message());
@@ -129,14 +129,16 @@ Source read_source(const std::string& wanted) {
     SQLite::Database db(uri_of(path), SQLite::OPEN_READONLY | SQLite::OPEN_URI);
     limit(db);
     if (std::string reason = refusal(db, winners_schema()); !reason.empty()) fail(path, reason);
-    if (std::string verdict = db.execAndGet("PRAGMA integrity_check(1)").getString(); verdict != "ok") fail(path, "it is damaged: " + verdict);
-    take_rows(db, path, source);
-    take_blocks(db, path, source);
+    if (spec_key.empty()) {
+      if (std::string verdict = db.execAndGet("PRAGMA integrity_check(1)").getString(); verdict != "ok") fail(path, "it is damaged: " + verdict);
+      take_blocks(db, path, source);
+    }
+    take_rows(db, path, spec_key, source);
   } catch (const SQLite::Exception& failure) {
     fail(path, failure.what());
   }
   require_no_unfinished_write(path);
-  if (!unchanged(before, info_of(path))) fail(path, "it was written while it was read; merge it when its tuning has ended");
+  if (!unchanged(before, info_of(path))) fail(path, "it was written while it was read; try again when its tuning has ended");
   return source;
 }
 

@@ -18,9 +18,9 @@ struct Source {
   bool damaged = false;               // some do not match their digest
 };
 
-// path: a store's directory or its winners.db. Error io with a sentence if nothing of it can be taken: no such file, too large, in the middle of a
-// write, damaged, or not a winners.db of this schema.
-Source read_source(const std::string& path);
+// path: a store's directory or its winners.db. spec_key: only the winners of that spec, and no integrity check of the whole file; empty: everything. Error io with a sentence if nothing of it can
+// be taken: no such file, too large, in the middle of a write, damaged, or not a winners.db of this schema.
+Source read_source(const std::string& path, const std::string& spec_key = "");
 
 // Why a row from outside is not taken, beyond what its digest says; empty if it is: a config that the space does not admit, an interval that is none, text that is not
 // printable UTF-8.

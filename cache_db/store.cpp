@@ -10,10 +10,13 @@
 #include "cache_db/binary_table.hpp"
 #include "cache_db/directory.hpp"
 #include "cache_db/key_lock.hpp"
+#include "cache_db/layers.hpp"
 #include "cache_db/memory_binaries.hpp"
+#include "cache_db/shipped_table.hpp"
 #include "cache_db/single_flight.hpp"
 #include "cache_db/untuned_table.hpp"
 #include "cache_db/winner_table.hpp"
+#include "codegen/generate.hpp"
 #include "pagetune/error.hpp"
 
 namespace pagetune {
@@ -37,6 +40,9 @@ class DiskStore final : public Store {
     winners_.put({winner, environment, spec});
   }
   std::vector<Winner> winners(const std::string& env_key, const std::string& spec_key) const override { return winners_.find(env_key, spec_key); }
+  std::vector<LayeredWinner> layered_winners(const Environment& own, const std::string& spec_key) const override {
+    return layered(own, generator_hash(), winners_.all(spec_key), shipped_.rows_of(spec_key));
+  }
   std::vector<Row> all_winners() const override { return winners_.all(); }
   void block(const std::string& env_key, const std::string& spec_key, const KernelConfig& config, const std::string& reason) override {
     winners_.block(env_key, spec_key, config, reason);
@@ -101,6 +107,7 @@ class DiskStore final : public Store {
   const std::string dir_;
   std::string shown_dir_;
   mutable WinnerTable winners_;
+  const ShippedTable shipped_{problems_};
   mutable UntunedTable untuned_;  // opened by the first call that is counted
   mutable BinaryTable binaries_;
   MemoryBinaries memory_;

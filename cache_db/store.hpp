@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "codegen/binary.hpp"
@@ -39,6 +40,17 @@ struct Winner {
   bool operator==(const Winner&) const = default;
 };
 
+// A winner that may answer for a spec on a device, whoever measured it.
+struct LayeredWinner {
+  Winner winner;
+  bool other_device = false;  // measured in another environment of the device's class (Environment::class_text())
+  bool confirmed = true;      // by this build's kernel generator
+  bool shipped = false;       // of the read-only database that comes with pagetune
+
+  LayeredWinner(Winner measured, bool elsewhere = false, bool by_this_generator = true, bool comes_along = false)  // NOLINT(google-explicit-constructor): a device's own winner is the usual case
+      : winner(std::move(measured)), other_device(elsewhere), confirmed(by_this_generator), shipped(comes_along) {}
+};
+
 class Store {
  public:
   virtual ~Store() = default;
@@ -54,6 +66,8 @@ class Store {
   // Winners. put_winner also records the environment and the spec, with its dispatch parameters as columns.
   virtual void put_winner(const Winner&, const Environment&, const AttentionSpec&) = 0;
   virtual std::vector<Winner> winners(const std::string& env_key, const std::string& spec_key) const = 0;
+  // What may answer for a spec in an environment, out of this store and the shipped winners: see cache_db/layers.hpp.
+  virtual std::vector<LayeredWinner> layered_winners(const Environment&, const std::string& spec_key) const = 0;
   struct Row { Winner winner; Environment environment; AttentionSpec spec; };
   virtual std::vector<Row> all_winners() const = 0;     // sorted by (environment, spec, bucket)
 

@@ -20,7 +20,7 @@ std::optional<Store::Row> read_row(SQLite::Statement& statement) {
     std::optional<Winner> winner = read_winner(statement);
     if (!winner) return std::nullopt;
     Store::Row row{*winner, Environment::from_json(statement.getColumn(21).getString()), spec_from_json(statement.getColumn(22).getString())};
-    if (row.environment.key() != winner->env_key || spec_key(row.spec) != winner->spec_key) return std::nullopt;
+    if (row.environment.key() != winner->env_key || pagetune::spec_key(row.spec) != winner->spec_key) return std::nullopt;
     return row;
   } catch (const Error&) {
     return std::nullopt;
@@ -95,10 +95,11 @@ std::optional<Winner> read_winner(SQLite::Statement& row) {
   }
 }
 
-std::vector<std::optional<Store::Row>> read_rows(SQLite::Database& db, int64_t most) {
-  SQLite::Statement select(db, fmt::format("SELECT w.*, env.json, spec.json FROM (SELECT {} FROM winner) AS w JOIN env USING (env_id) "
+std::vector<std::optional<Store::Row>> read_rows(SQLite::Database& db, const std::string& spec_key, int64_t most) {
+  SQLite::Statement select(db, fmt::format("SELECT w.*, env.json, spec.json FROM (SELECT {} FROM winner{}) AS w JOIN env USING (env_id) "
                                            "JOIN spec USING (spec_key) LIMIT {}",
-                                           kWinnerColumns, most));
+                                           kWinnerColumns, spec_key.empty() ? "" : " WHERE spec_key=?1", most));
+  if (!spec_key.empty()) select.bind(1, spec_key);
   std::vector<std::optional<Store::Row>> rows;
   while (select.executeStep()) rows.push_back(read_row(select));
   return rows;

@@ -25,8 +25,8 @@ Schema winners_schema();
 // Nothing if the row does not match its digest. Columns as in kWinnerColumns.
 std::optional<Winner> read_winner(SQLite::Statement& row);
 
-// All rows, at most `most`; -1: no limit. Nothing in the place of a row that does not match its digest, its environment or its spec.
-std::vector<std::optional<Store::Row>> read_rows(SQLite::Database&, int64_t most = -1);
+// The rows of a spec (empty: of all), at most `most`; -1: no limit. Nothing in the place of a row that does not match its digest, its environment or its spec.
+std::vector<std::optional<Store::Row>> read_rows(SQLite::Database&, const std::string& spec_key = "", int64_t most = -1);
 // The blocklist likewise. Nothing in the place of an entry that is not a config.
 std::vector<std::optional<Store::Block>> read_blocks(SQLite::Database&, int64_t most = -1);
 

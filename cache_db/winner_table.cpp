@@ -140,8 +140,8 @@ std::vector<Winner> WinnerTable::find(const std::string& env_key, const std::str
   return winners;
 }
 
-std::map<WinnerTable::Key, Store::Row> WinnerTable::stored_rows() {
-  auto stored = db_.read([](SQLite::Database& db) { return read_rows(db); });
+std::map<WinnerTable::Key, Store::Row> WinnerTable::stored_rows(const std::string& spec_key) {
+  auto stored = db_.read([&](SQLite::Database& db) { return read_rows(db, spec_key); });
   std::map<Key, Store::Row> result;
   for (auto& row : stored.value_or(std::vector<std::optional<Store::Row>>{})) {
     if (row) {
@@ -154,11 +154,12 @@ std::map<WinnerTable::Key, Store::Row> WinnerTable::stored_rows() {
   return result;
 }
 
-std::vector<Store::Row> WinnerTable::all() {
-  std::map<Key, Store::Row> rows = stored_rows();
+std::vector<Store::Row> WinnerTable::all(const std::string& spec_key) {
+  std::map<Key, Store::Row> rows = stored_rows(spec_key);
   {
     std::lock_guard lock(mutex_);
-    for (const auto& [key, row] : rows_) rows[key] = row;
+    for (const auto& [key, row] : rows_)
+      if (spec_key.empty() || std::get<1>(key) == spec_key) rows[key] = row;
   }
   std::vector<Store::Row> sorted;
   for (auto& [key, row] : rows) sorted.push_back(std::move(row));

@@ -19,7 +19,7 @@ class WinnerTable {
   bool usable() { return db_.usable(); }
   void put(const Store::Row&);
   std::vector<Winner> find(const std::string& env_key, const std::string& spec_key);  // sorted by bucket
-  std::vector<Store::Row> all();                                                      // sorted by environment, spec, bucket
+  std::vector<Store::Row> all(const std::string& spec_key = "");                      // of a spec, or of all; sorted by environment, spec, bucket
   void block(const std::string& env_key, const std::string& spec_key, const KernelConfig&, const std::string& reason);
   std::vector<std::pair<KernelConfig, std::string>> blocked(const std::string& env_key, const std::string& spec_key);
   std::optional<Merged> merge(const std::vector<MergeSource>&, const MergeRule&);  // nothing if the file did not take it
@@ -30,7 +30,7 @@ class WinnerTable {
   using Key = std::tuple<std::string, std::string, Bucket>;
   using BlockKey = std::tuple<std::string, std::string, std::string>;  // environment, spec, config
 
-  std::map<Key, Store::Row> stored_rows();
+  std::map<Key, Store::Row> stored_rows(const std::string& spec_key);
 
   Problems& problems_;
   Database db_;

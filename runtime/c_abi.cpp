@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "pagetune/pagetune.hpp"
 
@@ -39,17 +40,50 @@ void require(const void* pointer, const char* what) {
   if (pointer == nullptr) throw pagetune::Error(pagetune::ErrorCode::invalid_argument, std::string(what) + " is null");
 }
 
+void make_kernel(const char* spec_json, const char* device, const char* cache_dir, std::string snapshot, pt_kernel** out) {
+  require(out, "out");
+  *out = nullptr;
+  require(spec_json, "spec_json");
+  pagetune::KernelOptions options;
+  if (device != nullptr) options.device = device;
+  if (cache_dir != nullptr) options.cache_dir = cache_dir;
+  options.snapshot = std::move(snapshot);
+  *out = new pt_kernel{pagetune::get_kernel(pagetune::spec_from_partial_json(spec_json), options)};
+}
+
 }  // namespace
 
 pt_status pt_get_kernel(const char* spec_json, const char* device, const char* cache_dir, pt_kernel** out) {
+  return guarded([&] { make_kernel(spec_json, device, cache_dir, {}, out); });
+}
+
+pt_status pt_get_kernel_from_snapshot(const char* spec_json, const char* device, const char* cache_dir, const char* snapshot, size_t size, pt_kernel** out) {
   return guarded([&] {
-    require(out, "out");
-    *out = nullptr;
-    require(spec_json, "spec_json");
-    pagetune::KernelOptions options;
-    if (device != nullptr) options.device = device;
-    if (cache_dir != nullptr) options.cache_dir = cache_dir;
-    *out = new pt_kernel{pagetune::get_kernel(pagetune::spec_from_partial_json(spec_json), options)};
+    require(snapshot, "snapshot");
+    if (size == 0) throw pagetune::Error(pagetune::ErrorCode::invalid_argument, "the snapshot has 0 bytes: give those of pt_snapshot()");
+    make_kernel(spec_json, device, cache_dir, {snapshot, size}, out);
+  });
+}
+
+pt_status pt_snapshot(const pt_kernel* kernel, char* buffer, size_t* size) {
+  return guarded([&] {
+    require(kernel, "kernel");
+    require(size, "size");
+    const std::string bytes = kernel->kernel->snapshot();
+    const size_t room = *size;
+    *size = bytes.size();
+    if (buffer == nullptr && room == 0) return;
+    require(buffer, "buffer");
+    if (room < bytes.size()) throw pagetune::Error(pagetune::ErrorCode::invalid_argument, "the buffer has " + std::to_string(room) + " bytes, the snapshot " + std::to_string(bytes.size()) + ": give so many");
+    std::memcpy(buffer, bytes.data(), bytes.size());
+  });
+}
+
+pt_status pt_freeze(pt_freeze_policy policy) {
+  return guarded([&] {
+    if (policy < PT_FREEZE_OFF || policy > PT_FREEZE_ERROR)
+      throw pagetune::Error(pagetune::ErrorCode::invalid_argument, "the freeze policy is " + std::to_string(policy) + ": PT_FREEZE_OFF, PT_FREEZE_WARN and PT_FREEZE_ERROR are allowed");
+    pagetune::freeze(static_cast<pagetune::Freeze>(policy));
   });
 }
 

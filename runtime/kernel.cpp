@@ -15,6 +15,7 @@
 #include "pagetune/pagetune.hpp"
 #include "runtime/build.hpp"
 #include "runtime/dispatch.hpp"
+#include "runtime/freezer.hpp"
 #include "runtime/launch.hpp"
 #include "runtime/parallel.hpp"
 #include "runtime/untuned.hpp"
@@ -24,7 +25,7 @@ namespace {
 
 struct Counters {
   std::atomic<uint64_t> kernel_hits{0}, kernel_misses{0}, capture_refusals{0};
-  std::array<std::atomic<uint64_t>, 3> selected{};  // by Source
+  std::array<std::atomic<uint64_t>, 4> selected{};  // by Source
 };
 Counters counters;
 
@@ -39,9 +40,9 @@ void remember(const std::shared_ptr<Store>& store) {
 
 class KernelImpl final : public Kernel {
  public:
-  KernelImpl(const AttentionSpec& spec, std::shared_ptr<Device> device, std::shared_ptr<Store> store)
-      : spec_(spec), device_(std::move(device)), store_(std::move(store)),
-        table_(spec, device_->target(), store_->winners(device_->environment().key(), spec_key(spec)), Blocklist(*store_, device_->environment().key(), spec_key(spec))), slots_(table_.configs().size()), untuned_(UntunedCalls::make(store_, device_->environment(), spec)) {
+  KernelImpl(const AttentionSpec& spec, std::shared_ptr<Device> device, std::shared_ptr<Store> store, const std::string& snapshot)
+      : spec_(spec), device_(std::move(device)), store_(std::move(store)), table_(table_of(spec, *device_, *store_, snapshot)), slots_(table_.configs().size()),
+        untuned_(UntunedCalls::make(store_, device_->environment(), spec)) {
     for (size_t i = 0; i < slots_.size(); ++i) slots_[i].plan = LaunchPlan(table_.configs()[i], device_->target());
   }
 
@@ -51,6 +52,7 @@ class KernelImpl final : public Kernel {
   Selection select(int batch, int max_len, int64_t total_len) const noexcept override { return table_.select(batch, max_len, total_len); }
   std::string config_json(Selection selection) const override { return table_.configs().at(selection.index).canonical_json(); }
   std::string digest() const override { return table_.digest(); }
+  std::string snapshot() const override { return table_.snapshot(); }
 
   size_t workspace_bytes(int max_batch, int max_len) const override {
     require_maxima(max_batch, max_len);
@@ -80,6 +82,7 @@ class KernelImpl final : public Kernel {
       if (slots_[index].module.load(std::memory_order_acquire) == nullptr) shapes.emplace(shape_text(index), index);
     std::vector<uint16_t> work;
     for (const auto& [shape, index] : shapes) work.push_back(index);
+    if (freezer().refuses() && !work.empty()) freezer().miss(spec_, table_.configs()[work.front()]);  // before anything is compiled
     compile_all(work);
     for (const uint16_t index : needed) module(index);
     planned_batch_.store(max_batch, std::memory_order_relaxed);
@@ -91,7 +94,7 @@ class KernelImpl final : public Kernel {
   void launch(const pt_decode_params& params, Selection selection, void* stream) override {
     if (selection.index >= slots_.size())
       throw Error(ErrorCode::invalid_argument, fmt::format("selection {} is not of this kernel, which has {} configs", selection.index, slots_.size()));
-    if (selection.source > Source::analytic_default)
+    if (selection.source > Source::other_device)
       throw Error(ErrorCode::invalid_argument, fmt::format("the selection's source is {}: use a Selection of select()", static_cast<int>(selection.source)));
     Slot& slot = slots_[selection.index];
     check_params(spec_, slot.plan, params);
@@ -120,6 +123,11 @@ class KernelImpl final : public Kernel {
     std::atomic<const Module*> module{nullptr};
     LaunchPlan plan;
   };
+
+  static DispatchTable table_of(const AttentionSpec& spec, const Device& device, const Store& store, const std::string& snapshot) {
+    if (!snapshot.empty()) return DispatchTable::from_snapshot(spec, device.target(), snapshot);
+    return {spec, device.target(), store.layered_winners(device.environment(), spec_key(spec)), Blocklist(store, device.environment().key(), spec_key(spec))};
+  }
 
   static void require_maxima(int max_batch, int max_len) {
     if (max_batch < 1 || max_len < 1) throw Error(ErrorCode::invalid_argument, fmt::format("max_batch is {} and max_len is {}: both must be at least 1", max_batch, max_len));
@@ -151,7 +159,10 @@ class KernelImpl final : public Kernel {
     const std::lock_guard lock(mutex_);
     if (const Module* loaded = slots_[index].module.load(std::memory_order_relaxed)) return *loaded;
     auto& shared = modules_[shape_text(index)];
-    if (shared == nullptr) shared = build_module(*device_, *store_, spec_, table_.configs()[index]);
+    if (shared == nullptr) {
+      freezer().miss(spec_, table_.configs()[index]);
+      shared = build_module(*device_, *store_, spec_, table_.configs()[index]);
+    }
     slots_[index].module.store(shared.get(), std::memory_order_release);
     return *shared;
   }
@@ -202,12 +213,12 @@ void KernelImpl::check(void* workspace, void* stream) {
 // Kernels by (spec, device, store), as asked for. Weak: a kernel lives as long as someone holds it.
 struct Key {
   AttentionSpec spec;
-  std::string device, cache_dir;
+  std::string device, cache_dir, snapshot;
   bool operator==(const Key&) const = default;
 };
 struct KeyHash {
   size_t operator()(const Key& key) const noexcept {
-    return AttentionSpecHash{}(key.spec) ^ (std::hash<std::string>{}(key.device) * 31) ^ (std::hash<std::string>{}(key.cache_dir) * 1031);
+    return AttentionSpecHash{}(key.spec) ^ (std::hash<std::string>{}(key.device) * 31) ^ (std::hash<std::string>{}(key.cache_dir) * 1031) ^ (std::hash<std::string>{}(key.snapshot) * 32771);
   }
 };
 std::shared_mutex registry_mutex;
@@ -216,7 +227,7 @@ std::unordered_map<Key, std::weak_ptr<KernelImpl>, KeyHash> registry;
 }  // namespace
 
 std::shared_ptr<Kernel> get_kernel(const AttentionSpec& spec, const KernelOptions& options) {
-  const Key key{spec, options.device, options.cache_dir};
+  const Key key{spec, options.device, options.cache_dir, options.snapshot};
   {
     const std::shared_lock lock(registry_mutex);
     if (const auto found = registry.find(key); found != registry.end())
@@ -235,10 +246,12 @@ std::shared_ptr<Kernel> get_kernel(const AttentionSpec& spec, const KernelOption
     return kernel;
   }
   counters.kernel_misses.fetch_add(1, std::memory_order_relaxed);
-  auto kernel = std::make_shared<KernelImpl>(spec, device, store);
+  auto kernel = std::make_shared<KernelImpl>(spec, device, store, options.snapshot);
   registry[key] = kernel;
   return kernel;
 }
+
+void freeze(Freeze policy) { freezer().set(policy); }
 
 Stats stats() {
   Stats s{};
@@ -248,6 +261,8 @@ Stats stats() {
   s.selected_tuned = counters.selected[static_cast<size_t>(Source::tuned)];
   s.selected_nearest = counters.selected[static_cast<size_t>(Source::nearest)];
   s.selected_default = counters.selected[static_cast<size_t>(Source::analytic_default)];
+  s.selected_other_device = counters.selected[static_cast<size_t>(Source::other_device)];
+  s.frozen_misses = freezer().misses();
   const std::lock_guard lock(stores_mutex);
   for (const auto& store : stores) {
     const auto c = store->counters();

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "codegen/launch_plan.hpp"
@@ -38,20 +39,21 @@ std::vector<KernelConfig> unusual_configs(size_t count) {
   return result;
 }
 
-std::vector<Winner> random_winners(Random& random, int count) {
+std::vector<LayeredWinner> random_winners(Random& random, int count) {
   std::set<Bucket> buckets;
   while (static_cast<int>(buckets.size()) < count) buckets.insert({random.below(Bucket::kBatchCells), Bucket::kMinLenLog2 + random.below(Bucket::kLenCells)});
   const auto configs = unusual_configs(static_cast<size_t>(count));
-  std::vector<Winner> winners;
+  std::vector<LayeredWinner> winners;
   for (const Bucket& bucket : buckets) winners.push_back(winner(bucket, configs[winners.size()]));
   return winners;
 }
 
 // What dispatch.hpp promises, cell by cell: the nearest winner with at most kReach octaves on each axis, of equals the smaller bucket.
-const Winner* expected_answer(const std::vector<Winner>& winners, Bucket bucket) {
+const Winner* expected_answer(const std::vector<LayeredWinner>& winners, Bucket bucket) {
   const Winner* best = nullptr;
   int best_distance = INT_MAX;
-  for (const Winner& w : winners) {
+  for (const LayeredWinner& one : winners) {
+    const Winner& w = one.winner;
     const int batch = std::abs(w.bucket.batch_log2 - bucket.batch_log2), len = std::abs(w.bucket.len_log2 - bucket.len_log2);
     if (batch > DispatchTable::kReach || len > DispatchTable::kReach) continue;
     const bool better = batch + len < best_distance || (best != nullptr && batch + len == best_distance && w.bucket < best->bucket);
@@ -73,7 +75,7 @@ TEST(Dispatch, EveryCellTakesTheNearestWinnerInReachElseTheDefault) {
   Random random(7);
   int nearest = 0, tuned = 0, by_default = 0;
   for (int round = 0; round < 12; ++round) {
-    const std::vector<Winner> winners = random_winners(random, 1 + round);
+    const std::vector<LayeredWinner> winners = random_winners(random, 1 + round);
     const DispatchTable table(kSpec, kTarget, winners);
     for_each_bucket([&](Bucket bucket) {
       const Selection selection = table.at(bucket);
@@ -148,7 +150,7 @@ TEST(Dispatch, WhatSplitsAllSequencesAlikeAnswersOnlyWhereLengthsAre) {
 // Fault: between two winners at one distance the order of the rows decides, and two ranks run different kernels.
 TEST(Dispatch, OrderOfWinnersDoesNotMatter) {
   Random random(11);
-  std::vector<Winner> winners = random_winners(random, 10);
+  std::vector<LayeredWinner> winners = random_winners(random, 10);
   const auto configs = unusual_configs(12);
   winners.push_back(winner({4, 10}, configs[10]));
   winners.push_back(winner({4, 12}, configs[11]));  // {4, 11} lies between both
@@ -166,7 +168,7 @@ TEST(Dispatch, OrderOfWinnersDoesNotMatter) {
 TEST(Dispatch, DigestTellsSpecConfigAndCellApart) {
   const auto configs = unusual_configs(2);
   std::set<std::string> digests;
-  const auto add = [&](const AttentionSpec& spec, const std::vector<Winner>& winners) { digests.insert(DispatchTable(spec, kTarget, winners).digest()); };
+  const auto add = [&](const AttentionSpec& spec, const std::vector<LayeredWinner>& winners) { digests.insert(DispatchTable(spec, kTarget, winners).digest()); };
   add(kSpec, {});
   add(kSpec, {winner({3, 12}, configs[0])});
   add(kSpec, {winner({3, 12}, configs[1])});
@@ -213,7 +215,7 @@ TEST(Dispatch, BatchInvariantSpecsIgnoreWinners) {
 // Fault: a kernel that a later session found wrong goes on answering, in its bucket, as the nearest, or under another split count; or one of another build's is taken for it.
 TEST(Dispatch, AWinnerThatIsBlockedSinceIsLeftOutAndNamed) {
   const auto configs = unusual_configs(2);
-  const std::vector<Winner> winners = {winner({3, 12}, configs[0]), winner({3, 18}, configs[1])};
+  const std::vector<LayeredWinner> winners = {winner({3, 12}, configs[0]), winner({3, 18}, configs[1])};
   KernelConfig other_split = configs[0];
   if (other_split.variant() == 2) other_split.set("NUM_SPLITS", other_split.at("NUM_SPLITS") * 2);
   ASSERT_EQ(shape_of(other_split), shape_of(configs[0]));
@@ -269,6 +271,112 @@ TEST(Dispatch, ExplainGivesTheReasonOfEachSource) {
   testing::expect_mentions(table.explain(Bucket{5, 11}), {"bucket 32x2048", configs[0].canonical_json(), "nearest winner, 8x4096", "2 octaves"});
   testing::expect_mentions(table.explain(Bucket{9, 12}), {"bucket 512x4096", "analytic default", "none of the 2 winners"});
   testing::expect_mentions(DispatchTable(kSpec, kTarget, {}).explain(Bucket{3, 12}), {"bucket 8x4096", "analytic default", "no winner"});
+}
+
+LayeredWinner elsewhere(Bucket bucket, const KernelConfig& config) { return {winner(bucket, config), true}; }
+LayeredWinner unconfirmed(Bucket bucket, const KernelConfig& config) { return {winner(bucket, config), false, false}; }
+
+// Fault: another device's winner answers beside the device's own, or is not told from it, or the default answers although a near relative was measured.
+TEST(Dispatch, AnotherDevicesWinnerAnswersForWantOfItsOwn) {
+  const auto configs = unusual_configs(3);
+  const DispatchTable table(kSpec, kTarget, {elsewhere({3, 12}, configs[0]), elsewhere({9, 12}, configs[1]), winner({3, 14}, configs[2])});
+  for (const auto& [bucket, source, config] : {std::tuple{Bucket{3, 12}, Source::nearest, configs[2]}, {Bucket{3, 14}, Source::tuned, configs[2]}, {Bucket{3, 10}, Source::other_device, configs[0]},
+                                               {Bucket{9, 12}, Source::other_device, configs[1]}, {Bucket{3, 11}, Source::other_device, configs[0]}}) {
+    EXPECT_EQ(table.at(bucket).source, source) << bucket.text();
+    EXPECT_EQ(table.configs()[table.at(bucket).index], config) << bucket.text();
+  }
+  EXPECT_EQ(table.at(Bucket{14, 12}).source, Source::analytic_default);
+  testing::expect_mentions(table.explain(Bucket{9, 12}), {"512x4096", configs[1].canonical_json(), "another device of this class"});
+  EXPECT_TRUE(table.wants_winner({9, 12})) << "it is not this device's";
+  EXPECT_FALSE(table.wants_winner({3, 14}));
+}
+
+// Fault: what an older generator measured counts as much as today's, or as nothing.
+TEST(Dispatch, AnUnconfirmedWinnerCountsAsAnOctaveFarther) {
+  const auto configs = unusual_configs(2);
+  const DispatchTable table(kSpec, kTarget, {unconfirmed({3, 12}, configs[0]), winner({3, 14}, configs[1])});
+  EXPECT_EQ(table.configs()[table.at(Bucket{3, 12}).index], configs[0]) << "no confirmed one is as near";
+  EXPECT_EQ(table.configs()[table.at(Bucket{3, 13}).index], configs[1]);
+  EXPECT_EQ(table.configs()[table.at(Bucket{3, 11}).index], configs[0]);
+  testing::expect_mentions(table.explain(Bucket{3, 12}), {"measured for this bucket", "unconfirmed"});
+  EXPECT_EQ(table.explain(Bucket{3, 13}).find("unconfirmed"), std::string::npos);
+}
+
+// Fault: a bucket whose two best are even has another kernel than all around it; or a better winner is given up; or the order of rows decides.
+TEST(Dispatch, EvenWinnersGiveWayToWhatTheBucketsAroundHave) {
+  const auto configs = unusual_configs(3);
+  const auto with_runner_up = [&](double behind, const KernelConfig& runner_up) {
+    Winner made = winner({3, 12}, configs[0]);
+    made.median_us = 10;
+    made.runner_up = runner_up;
+    made.runner_up_us = 10 * behind;
+    return made;
+  };
+  const auto picked = [&](const Winner& own, const std::vector<LayeredWinner>& around) {
+    std::vector<LayeredWinner> all = around;
+    all.push_back(own);
+    const DispatchTable table(kSpec, kTarget, all);
+    std::reverse(all.begin(), all.end());
+    EXPECT_EQ(DispatchTable(kSpec, kTarget, all).digest(), table.digest());
+    EXPECT_EQ(table.at(Bucket{3, 12}).source, Source::tuned);
+    if (table.configs()[table.at(Bucket{3, 12}).index] != own.config) testing::expect_mentions(table.explain(Bucket{3, 12}), {"its runner-up, 0.5 % slower"});
+    return table.configs()[table.at(Bucket{3, 12}).index];
+  };
+  const std::vector<LayeredWinner> one = {winner({3, 13}, configs[1])}, split = {winner({3, 13}, configs[1]), winner({2, 12}, configs[0])}, two = {winner({3, 13}, configs[1]), winner({2, 12}, configs[1]), winner({4, 12}, configs[0])};
+  EXPECT_EQ(picked(with_runner_up(1.005, configs[1]), one), configs[1]);
+  EXPECT_EQ(picked(with_runner_up(1.005, configs[1]), two), configs[1]);
+  EXPECT_EQ(picked(with_runner_up(1.005, configs[1]), split), configs[0]) << "as many have the winner";
+  EXPECT_EQ(picked(with_runner_up(1.02, configs[1]), two), configs[0]) << "2 % is more than even";
+  EXPECT_EQ(picked(with_runner_up(1.005, configs[2]), two), configs[0]) << "nobody around has that runner-up";
+  EXPECT_EQ(picked(with_runner_up(1.005, configs[1]), {winner({4, 13}, configs[1])}), configs[0]) << "not one of the four around";
+  EXPECT_EQ(picked(with_runner_up(1.005, configs[1]), {elsewhere({3, 13}, configs[1])}), configs[0]) << "another device's";
+}
+
+// Fault: a rank that was given a snapshot runs other kernels than the one that made it, or agrees on another digest; equal tables give different bytes.
+TEST(Dispatch, ASnapshotIsTheTable) {
+  Random random(23);
+  for (int round = 0; round < 6; ++round) {
+    std::vector<LayeredWinner> winners = random_winners(random, 2 * round);
+    for (size_t i = 0; i < winners.size(); i += 3) winners[i].other_device = true;
+    const DispatchTable table(kSpec, kTarget, winners);
+    const DispatchTable copy = DispatchTable::from_snapshot(kSpec, kTarget, table.snapshot());
+    EXPECT_EQ(copy.digest(), table.digest());
+    EXPECT_EQ(copy.snapshot(), table.snapshot());
+    for_each_bucket([&](Bucket bucket) {
+      for (const bool alike : {false, true}) {
+        const CallShape call(bucket, alike);
+        ASSERT_EQ(copy.at(call).source, table.at(call).source);
+        ASSERT_EQ(copy.configs()[copy.at(call).index], table.configs()[table.at(call).index]);
+      }
+    });
+    testing::expect_mentions(copy.explain({{3, 12}, true}), {"snapshot"});
+  }
+}
+
+// Faults: bytes from outside that crash, or that bring a kernel in which this device has not, or cells beyond the configs.
+TEST(Dispatch, ASnapshotIsCheckedAsDataFromOutside) {
+  const DispatchTable table(kSpec, kTarget, {winner({3, 12}, unusual_configs(1)[0])});
+  const std::string good = table.snapshot();
+  const auto refused = [&](const std::string& text, ErrorCode code) { return testing::error_text([&] { DispatchTable::from_snapshot(kSpec, kTarget, text); }, code); };
+  const auto changed = [&](const std::string& from, const std::string& to) {
+    std::string text = good;
+    EXPECT_NE(text.find(from), std::string::npos) << from;
+    return text.replace(text.find(from), from.size(), to);
+  };
+  for (size_t length = 0; length < good.size(); length += 97) testing::expect_mentions(refused(good.substr(0, length), ErrorCode::invalid_argument), {"snapshot"});
+  testing::expect_mentions(refused(changed("\"format\":1", "\"format\":2"), ErrorCode::invalid_argument), {"format is 2"});
+  testing::expect_mentions(refused(changed("\"q_heads\":32", "\"q_heads\":64"), ErrorCode::mismatch), {"another spec"});
+  testing::expect_mentions(refused(changed("\"NUM_WARPS\":4", "\"NUM_WARPS\":5"), ErrorCode::unsupported), {"NUM_WARPS"});
+  testing::expect_mentions(refused(changed("[0,2,0,2]", "[99,2,0,2]"), ErrorCode::invalid_argument), {"config 99"});
+  testing::expect_mentions(refused(changed("[0,2,0,2]", "[0,9,0,2]"), ErrorCode::invalid_argument), {"source is 9"});
+  testing::expect_mentions(refused(changed("[0,2,0,2]", "[-1,2,0,2]"), ErrorCode::invalid_argument), {"config -1"});
+  testing::expect_mentions(refused(changed("[0,2,0,2]", "[0,2,0]"), ErrorCode::invalid_argument), {"four numbers"});
+  testing::expect_mentions(refused(changed("[0,2,0,2],", ""), ErrorCode::invalid_argument), {"cells"});
+  testing::expect_mentions(refused(changed("[0,2,0,2]", "[1,2,0,2]"), ErrorCode::invalid_argument), {"digest"});
+  refused(std::string(2 << 20, '['), ErrorCode::invalid_argument);
+  refused(std::string(500'000, '['), ErrorCode::invalid_argument);
+  AttentionSpec small = kSpec;
+  testing::error_text([&] { DispatchTable::from_snapshot(small, Target::by_name("sm_80"), good); }, ErrorCode::unsupported);
 }
 
 }  // namespace

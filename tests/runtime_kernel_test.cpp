@@ -369,6 +369,7 @@ TEST_F(RuntimeKernel, CFunctionsReturnCodesAndAMessagePerThread) {
       {"bytes", pt_workspace_bytes(kernel, 1, 1, nullptr)},       {"kernel", pt_prepare(nullptr, 1, 1)},                     {"kernel", pt_select(nullptr, 1, 1, 0, &index)},
       {"config_index", pt_select(kernel, 1, 1, 0, nullptr)},      {"kernel", pt_launch(nullptr, &params, nullptr)},          {"params", pt_launch(kernel, nullptr, nullptr)},
       {"kernel", pt_check(nullptr, &bytes, nullptr)},             {"kernel", pt_digest(nullptr, digest)},                    {"out", pt_digest(kernel, nullptr)},
+      {"kernel", pt_snapshot(nullptr, digest, &bytes)},           {"size", pt_snapshot(kernel, digest, nullptr)},
   };
   for (const auto& [what, status] : null_calls) EXPECT_EQ(status, PT_INVALID_ARGUMENT) << what;
   EXPECT_EQ(pt_digest(kernel, nullptr), PT_INVALID_ARGUMENT);
@@ -417,6 +418,26 @@ TEST_F(RuntimeKernel, AWholeDecodeThroughCIsRight) {
   EXPECT_EQ(index, same->select(4, 300).index);
   char digest[65];
   EXPECT_EQ(pt_digest(kernel, digest), PT_OK);
+
+  // Another rank gets the bytes.
+  size_t size = 0;
+  ASSERT_EQ(pt_snapshot(kernel, nullptr, &size), PT_OK);
+  std::string snapshot(size, ' ');
+  size_t room = size - 1;
+  EXPECT_EQ(pt_snapshot(kernel, snapshot.data(), &room), PT_INVALID_ARGUMENT);
+  EXPECT_EQ(room, size);
+  ASSERT_EQ(pt_snapshot(kernel, snapshot.data(), &size), PT_OK);
+  EXPECT_EQ(snapshot, same->snapshot());
+  pt_kernel* copy = nullptr;
+  ASSERT_EQ(pt_get_kernel_from_snapshot(json.c_str(), test_device_id().c_str(), ":memory:", snapshot.data(), snapshot.size(), &copy), PT_OK) << pt_last_error();
+  char copied[65];
+  EXPECT_EQ(pt_digest(copy, copied), PT_OK);
+  EXPECT_STREQ(copied, digest);
+  pt_kernel_release(copy);
+  EXPECT_EQ(pt_get_kernel_from_snapshot(json.c_str(), test_device_id().c_str(), ":memory:", snapshot.data(), snapshot.size() - 1, &copy), PT_INVALID_ARGUMENT);
+  EXPECT_EQ(pt_get_kernel_from_snapshot(json.c_str(), test_device_id().c_str(), ":memory:", nullptr, 1, &copy), PT_INVALID_ARGUMENT);
+  EXPECT_EQ(pt_freeze(static_cast<pt_freeze_policy>(3)), PT_INVALID_ARGUMENT);
+  EXPECT_EQ(pt_freeze(PT_FREEZE_OFF), PT_OK);
   EXPECT_EQ(digest, same->digest());
   ASSERT_EQ(pt_launch(kernel, &p, device().stream()), PT_OK) << pt_last_error();
   EXPECT_EQ(call.verdict(), "");

@@ -2,6 +2,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -19,6 +20,9 @@
 
 namespace pagetune::testing_support {
 namespace {
+
+using testing::error_text;
+using testing::expect_mentions;
 
 // Winners with many splits in some cells, for launches that dispatch sends there.
 Store::Row many_splits(Device& device, const AttentionSpec& spec, Bucket bucket, int splits) {
@@ -81,6 +85,65 @@ TEST_F(RuntimeKernel, AStoredWinnerIsRunAndCounted) {
   EXPECT_EQ(stats().selected_nearest - before.selected_nearest, 1u);
   EXPECT_EQ(verdict(*kernel, {400, 300, 1}), "");
   EXPECT_NE(kernel->digest(), get_kernel(spec, {.device = test_device_id(), .cache_dir = ":memory:"})->digest());
+}
+
+// Faults: a rank with an empty store that is given another's snapshot runs other kernels, or agrees on another digest, or shares a kernel object with one that was made from the store.
+TEST_F(RuntimeKernel, ASnapshotBringsTheSameKernelsToAnEmptyStore) {
+  const AttentionSpec spec = decode_spec(4, 2, 64, 16);
+  const Store::Row row = many_splits(device(), spec, {1, 8}, 3);
+  put(*Store::open(cache()), row);
+  const auto tuned = kernel_of(spec);
+  const KernelOptions empty{.device = test_device_id(), .cache_dir = ":memory:"};
+  KernelOptions given = empty;
+  given.snapshot = tuned->snapshot();
+  const auto untuned = get_kernel(spec, empty), same = get_kernel(spec, given);
+  EXPECT_NE(untuned->digest(), tuned->digest());
+  EXPECT_EQ(same->digest(), tuned->digest());
+  EXPECT_EQ(same->snapshot(), tuned->snapshot());
+  EXPECT_EQ(same->config_json(same->select(2, 256, 512)), row.winner.config.canonical_json());
+  EXPECT_EQ(verdict(*same, {256, 200}), "");
+  EXPECT_EQ(get_kernel(spec, given), same);
+  EXPECT_EQ(get_kernel(spec, empty), untuned);
+  given.snapshot += " ";
+  EXPECT_EQ(get_kernel(spec, given)->digest(), tuned->digest());
+  given.snapshot = "{}";
+  expect_mentions(error_text([&] { get_kernel(spec, given); }, ErrorCode::invalid_argument), {"snapshot"});
+  AttentionSpec other = spec;
+  other.lse = !spec.lse;
+  given.snapshot = tuned->snapshot();
+  expect_mentions(error_text([&] { get_kernel(other, given); }, ErrorCode::mismatch), {"another spec"});
+}
+
+// Faults: a frozen engine compiles in the middle of serving without a word; prepared kernels are refused; a refused launch leaves the kernel unusable.
+TEST_F(RuntimeKernel, AFrozenProcessLoadsNothingUnnoticed) {
+  struct Thaw {
+    ~Thaw() { freeze(Freeze::off); }
+  } thaw;
+  const AttentionSpec spec = decode_spec(4, 2, 64, 16);
+  put(*Store::open(cache()), many_splits(device(), spec, {1, 8}, 3));
+  const auto kernel = kernel_of(spec);
+  const uint64_t before = stats().frozen_misses;
+  freeze(Freeze::error);
+  for (int i = 0; i < 2; ++i) expect_mentions(error_text([&] { verdict(*kernel, {256, 200}); }, ErrorCode::not_prepared), {"frozen", "NUM_SPLITS", "prepare()"});
+  error_text([&] { kernel->prepare(4, 512); }, ErrorCode::not_prepared);
+  EXPECT_EQ(stats().frozen_misses - before, 3U);
+  EXPECT_EQ(Store::open(cache())->usage().binaries, 0) << "nothing was compiled";
+
+  freeze(Freeze::warn);
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(verdict(*kernel, {256, 200}), "");
+  EXPECT_EQ(verdict(*kernel, {256, 200}), "");
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  expect_mentions(said, {"frozen, but kernel", "NUM_SPLITS"});
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+  EXPECT_EQ(stats().frozen_misses - before, 4U);
+
+  freeze(Freeze::off);
+  kernel->prepare(4, 512);
+  freeze(Freeze::error);
+  EXPECT_EQ(verdict(*kernel, {400, 300, 1}), "") << "prepared";
+  kernel->prepare(4, 512);
+  EXPECT_EQ(stats().frozen_misses - before, 4U);
 }
 
 // Fault: the kernel of an earlier winner is run although a later session found it wrong.

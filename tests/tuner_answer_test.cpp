@@ -36,7 +36,7 @@ Winner current(Bucket bucket, const KernelConfig& config = even_share()) {
 
 std::vector<SourceAnswer> ask(const StoredRows& rows, const CallShape& call = kBucket, const AttentionSpec& spec = kSpec) {
   auto answers = answers_of(spec, kTarget, kPolicy, rows, call);
-  EXPECT_EQ(answers.size(), 3U);
+  EXPECT_EQ(answers.size(), 4U);
   return answers;
 }
 
@@ -44,19 +44,19 @@ std::vector<SourceAnswer> ask(const StoredRows& rows, const CallShape& call = kB
 TEST(Answers, ExactlyTheSourceThatDispatchSelectsAnswers) {
   Random random(17);
   const auto configs = ConfigSpace::builtin().candidates(kSpec, kTarget).configs;
-  int by_source[3] = {};
+  int by_source[4] = {};
   for (int round = 0; round < 40; ++round) {
     StoredRows rows;
     for (int i = random.below(9); i > 0; --i) {
       const Bucket bucket{random.below(9), Bucket::kMinLenLog2 + random.below(9)};
-      if (std::none_of(rows.winners.begin(), rows.winners.end(), [&](const Winner& winner) { return winner.bucket == bucket; }))
-        rows.winners.push_back(current(bucket, configs[static_cast<size_t>(random.below(static_cast<int>(configs.size())))]));
+      if (std::none_of(rows.winners.begin(), rows.winners.end(), [&](const LayeredWinner& one) { return one.winner.bucket == bucket; }))
+        rows.winners.emplace_back(current(bucket, configs[static_cast<size_t>(random.below(static_cast<int>(configs.size())))]), random.below(3) == 0);
     }
-    if (!rows.winners.empty() && round % 3 == 0) rows.winners.front().config.set("NUM_WARPS", 5);
+    if (!rows.winners.empty() && round % 3 == 0) rows.winners.front().winner.config.set("NUM_WARPS", 5);
     const DispatchTable table(kSpec, kTarget, rows.winners);
     for (int i = 0; i < 8; ++i) {
       const bool known = !rows.winners.empty() && i % 2 == 0;
-      const Bucket bucket = known ? rows.winners[static_cast<size_t>(random.below(static_cast<int>(rows.winners.size())))].bucket : Bucket{random.below(9), Bucket::kMinLenLog2 + random.below(9)};
+      const Bucket bucket = known ? rows.winners[static_cast<size_t>(random.below(static_cast<int>(rows.winners.size())))].winner.bucket : Bucket{random.below(9), Bucket::kMinLenLog2 + random.below(9)};
       const CallShape call(bucket, random.below(2) == 0);
       for (const SourceAnswer& answer : ask(rows, call)) {
         EXPECT_EQ(answer.answers, answer.source == table.at(call).source) << answer.why;
@@ -74,9 +74,16 @@ TEST(Answers, ExactlyTheSourceThatDispatchSelectsAnswers) {
 // Faults: the reason of another case; a source without one.
 TEST(Answers, EachSourceSaysWhyItDoesNotAnswer) {
   auto none = ask({});
-  expect_mentions(none[0].why, {"no winner of bucket 8x4096"});
-  expect_mentions(none[1].why, {"no winner of this kernel on this device"});
-  expect_mentions(none[2].why, {"yes"});
+  expect_mentions(none[0].why, {"no layer has a winner of bucket 8x4096"});
+  expect_mentions(none[1].why, {"no layer has a winner of this kernel on this device"});
+  expect_mentions(none[2].why, {"on another device of its class"});
+  expect_mentions(none[3].why, {"yes"});
+
+  LayeredWinner relative(current({3, 13}), true);
+  auto other = ask({{relative, current({12, 18})}, {}});
+  expect_mentions(other[1].why, {"none of the 1 winners"});
+  expect_mentions(other[2].why, {"yes: 8x8192 is the nearest of 1 winners of other devices of this class"});
+  expect_mentions(ask({{relative, current(kBucket)}, {}})[2].why, {"no: this device has a winner in reach"});
 
   auto own = ask({{current(kBucket), current({4, 12})}, {}});
   expect_mentions(own[0].why, {"yes", "measured for this bucket"});
@@ -106,7 +113,7 @@ TEST(Answers, EachSourceSaysWhyItDoesNotAnswer) {
   AttentionSpec invariant = kSpec;
   invariant.batch_invariant = true;
   auto one = ask({{current(kBucket)}, {}}, kBucket, invariant);
-  for (int source : {0, 1}) expect_mentions(one[static_cast<size_t>(source)].why, {"batch-invariant"});
+  for (int source : {0, 1, 2}) expect_mentions(one[static_cast<size_t>(source)].why, {"batch-invariant"});
 }
 
 // Fault: a row that counts although something has changed since is not told from a current one, or what changed is another thing than said.
@@ -132,7 +139,7 @@ TEST(Answers, ABlockedWinnerDoesNotAnswerAndSaysWhy) {
   const std::string reason = Blocklist::text("wrong result: half of the output is missing");
   const auto own = with(even_share(), reason);
   EXPECT_FALSE(own[0].answers);
-  EXPECT_TRUE(own[2].answers);
+  EXPECT_TRUE(own[3].answers);
   expect_mentions(own[0].why, {"no: blocked since it was measured", "half of the output is missing"});
   const auto near = with(even_share(), reason, Bucket{3, 13});
   EXPECT_FALSE(near[1].answers);

@@ -11,9 +11,18 @@
 namespace pagetune {
 namespace {
 
-const Winner* winner_of(const std::vector<Winner>& winners, Bucket bucket) {
-  const auto found = std::find_if(winners.begin(), winners.end(), [&](const Winner& winner) { return winner.bucket == bucket; });
-  return found == winners.end() ? nullptr : &*found;
+using Winners = std::vector<const LayeredWinner*>;
+
+Winners of_device(const std::vector<LayeredWinner>& all, bool other_device) {
+  Winners chosen;
+  for (const LayeredWinner& one : all)
+    if (one.other_device == other_device) chosen.push_back(&one);
+  return chosen;
+}
+
+const LayeredWinner* winner_of(const Winners& winners, Bucket bucket) {
+  const auto found = std::find_if(winners.begin(), winners.end(), [&](const LayeredWinner* one) { return one->winner.bucket == bucket; });
+  return found == winners.end() ? nullptr : *found;
 }
 
 int octaves(Bucket a, Bucket b) { return std::abs(a.batch_log2 - b.batch_log2) + std::abs(a.len_log2 - b.len_log2); }
@@ -35,18 +44,20 @@ std::vector<std::string> remarks_on(const Winner& winner, const AttentionSpec& s
 }
 
 // Other winners that would have been near enough.
-std::string others_in_reach(const std::vector<Winner>& winners, Bucket bucket, Bucket chosen) {
+std::string others_in_reach(const Winners& winners, Bucket bucket, Bucket chosen) {
   std::string text;
-  for (const Winner& winner : winners)
-    if (winner.bucket != chosen && winner.bucket != bucket && in_reach(winner.bucket, bucket)) text += (text.empty() ? "" : ", ") + winner.bucket.text();
+  for (const LayeredWinner* one : winners) {
+    const Bucket other = one->winner.bucket;
+    if (other != chosen && other != bucket && in_reach(other, bucket)) text += (text.empty() ? "" : ", ") + other.text();
+  }
   return text.empty() ? "" : fmt::format("; also in reach, but not nearer, not supported here or blocked: {}", text);
 }
 
-std::string none_near(const std::vector<Winner>& winners, Bucket bucket) {
-  if (winners.empty()) return "the store has no winner of this kernel on this device";
-  const Winner& closest = *std::min_element(winners.begin(), winners.end(), [&](const Winner& a, const Winner& b) { return octaves(a.bucket, bucket) < octaves(b.bucket, bucket); });
-  if (in_reach(closest.bucket, bucket)) return fmt::format("of the {} winners, those within {} octaves of {} are not supported here or blocked", winners.size(), DispatchTable::kReach, bucket.text());
-  return fmt::format("none of the {} winners lies within {} octaves of {} on both axes; the closest is {}", winners.size(), DispatchTable::kReach, bucket.text(), closest.bucket.text());
+std::string none_near(const Winners& winners, Bucket bucket, const char* where) {
+  if (winners.empty()) return fmt::format("no layer has a winner of this kernel on {}", where);
+  const Bucket closest = (*std::min_element(winners.begin(), winners.end(), [&](const LayeredWinner* a, const LayeredWinner* b) { return octaves(a->winner.bucket, bucket) < octaves(b->winner.bucket, bucket); }))->winner.bucket;
+  if (in_reach(closest, bucket)) return fmt::format("of the {} winners, those within {} octaves of {} are not supported here or blocked", winners.size(), DispatchTable::kReach, bucket.text());
+  return fmt::format("none of the {} winners lies within {} octaves of {} on both axes; the closest is {}", winners.size(), DispatchTable::kReach, bucket.text(), closest.text());
 }
 
 }  // namespace
@@ -55,35 +66,47 @@ std::vector<SourceAnswer> answers_of(const AttentionSpec& spec, const Target& ta
   const DispatchTable table(spec, target, rows.winners, rows.blocked);
   const Source selected = table.at(call).source;
   const Bucket bucket = call.bucket;
-  const Winner* own = winner_of(rows.winners, bucket);
-  const std::optional<Bucket> near = table.nearest_winner(bucket);
-  const bool own_admitted = near == bucket;
+  const Winners here = of_device(rows.winners, false), elsewhere = of_device(rows.winners, true);
+  const LayeredWinner* own = winner_of(here, bucket);
+  const LayeredWinner* admitted = table.answer(bucket);
+  const bool answered_here = admitted != nullptr && !admitted->other_device, own_admitted = answered_here && admitted->winner.bucket == bucket;
 
-  SourceAnswer exact{Source::tuned, selected == Source::tuned, {}, {}, {}}, nearest{Source::nearest, selected == Source::nearest, {}, {}, {}},
-      fallback{Source::analytic_default, selected == Source::analytic_default, {}, {}, {}};
-  const auto row = [&](SourceAnswer& at, const Winner& winner) {
-    at.winner = winner;
-    at.remarks = remarks_on(winner, spec, target, policy);
+  const auto source = [&](Source which) { return SourceAnswer{which, selected == which, {}, {}, {}}; };
+  SourceAnswer exact = source(Source::tuned), nearest = source(Source::nearest), other = source(Source::other_device), fallback = source(Source::analytic_default);
+  const auto row = [&](SourceAnswer& at, const LayeredWinner& one) {
+    at.winner = one.winner;
+    at.remarks = remarks_on(one.winner, spec, target, policy);
+    if (one.shipped) at.remarks.push_back(fmt::format("{} is of the winners that come with pagetune", one.winner.bucket.text()));
   };
   const auto one_length = [](const Winner& winner) {
     return fmt::format("no: {} won with as many CTAs for each sequence, measured on sequences of one length; here lengths differ, or their sum is not known (--total-len)", winner.bucket.text());
   };
+  const auto near = [&](SourceAnswer& at, const Winners& among, const char* of) {
+    row(at, *winner_of(among, admitted->winner.bucket));
+    at.winner->config = admitted->winner.config;  // its runner-up, if the buckets around have that
+    at.why = (at.answers ? fmt::format("yes: {} is the nearest of {} winners{}", admitted->winner.bucket.text(), among.size(), of) : one_length(*at.winner)) + others_in_reach(among, bucket, admitted->winner.bucket);
+  };
   const char* const one_config = "no: a batch-invariant kernel has one config for all buckets";
 
   if (own != nullptr) row(exact, *own);
+  if (own_admitted) exact.winner->config = admitted->winner.config;
   if (spec.batch_invariant) exact.why = one_config;
-  else if (own == nullptr) exact.why = fmt::format("no: the store has no winner of bucket {} on this device", bucket.text());
-  else if (!own_admitted) exact.why = "no: " + *table.refusal(*own);
-  else exact.why = exact.answers ? "yes: measured for this bucket" : one_length(*own);
+  else if (own == nullptr) exact.why = fmt::format("no: no layer has a winner of bucket {} on this device", bucket.text());
+  else if (!own_admitted) exact.why = "no: " + *table.refusal(own->winner);
+  else exact.why = exact.answers ? "yes: measured for this bucket" : one_length(own->winner);
 
-  if (near && !own_admitted) row(nearest, *winner_of(rows.winners, *near));
   if (spec.batch_invariant) nearest.why = one_config;
   else if (own_admitted) nearest.why = "no: the bucket has a winner of its own";
-  else if (!near) nearest.why = "no: " + none_near(rows.winners, bucket);
-  else nearest.why = (nearest.answers ? fmt::format("yes: {} is the nearest of {} winners", near->text(), rows.winners.size()) : one_length(*nearest.winner)) + others_in_reach(rows.winners, bucket, *near);
+  else if (!answered_here) nearest.why = "no: " + none_near(here, bucket, "this device");
+  else near(nearest, here, "");
+
+  if (spec.batch_invariant) other.why = one_config;
+  else if (answered_here) other.why = "no: this device has a winner in reach";
+  else if (admitted == nullptr) other.why = "no: " + none_near(elsewhere, bucket, "another device of its class");
+  else near(other, elsewhere, " of other devices of this class");
 
   fallback.why = fallback.answers ? "yes: no winner does" : "no: a winner does";
-  return {exact, nearest, fallback};
+  return {exact, nearest, other, fallback};
 }
 
 }  // namespace pagetune

@@ -15,7 +15,7 @@ namespace pagetune {
 
 // What is stored for a spec on a device.
 struct StoredRows {
-  std::vector<Winner> winners;
+  std::vector<LayeredWinner> winners;  // Store::layered_winners()
   Blocklist blocked;
 };
 
@@ -27,7 +27,7 @@ struct SourceAnswer {
   std::vector<std::string> remarks;  // on that row: what has changed since it was measured; one sentence each
 };
 
-// Three: the bucket's winner, the nearest winner, the analytic default. Just one answers, the one that a dispatch table of these winners selects.
+// Four: the bucket's winner, the nearest winner, the nearest of another device of the class, the analytic default. Just one answers, the one that a dispatch table of these winners selects.
 std::vector<SourceAnswer> answers_of(const AttentionSpec&, const Target&, const MeasurePolicy&, const StoredRows&, const CallShape&);
 
 }  // namespace pagetune

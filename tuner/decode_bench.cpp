@@ -85,7 +85,7 @@ std::vector<Chosen> ConfigChooser::choose(const std::string& which, const Attent
   std::vector<Chosen> chosen;
   if (which != "default") {
     auto table = tables_.find(spec);
-    if (table == tables_.end()) table = tables_.try_emplace(spec, spec, device_.target(), store_.winners(device_.environment().key(), spec_key(spec))).first;
+    if (table == tables_.end()) table = tables_.try_emplace(spec, spec, device_.target(), store_.layered_winners(device_.environment(), spec_key(spec))).first;
     const Selection selection = table->second.at(call);
     chosen.push_back({table->second.configs()[selection.index], selection.source != Source::analytic_default});
   }

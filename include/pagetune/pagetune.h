@@ -48,6 +48,15 @@ PT_API pt_status pt_check(pt_kernel*, void* workspace, void* stream);
 /* 64 hex digits and a terminating zero. */
 PT_API pt_status pt_digest(const pt_kernel*, char out[65]);
 
+/* The dispatch table as bytes, for ranks that must run the same kernels. *size: bytes of the buffer, then of the snapshot; PT_INVALID_ARGUMENT with *size set if the buffer is too small (NULL with 0 asks for the size). */
+PT_API pt_status pt_snapshot(const pt_kernel*, char* buffer, size_t* size);
+/* pt_get_kernel() with the bytes of another rank's pt_snapshot() in place of the stored winners. */
+PT_API pt_status pt_get_kernel_from_snapshot(const char* spec_json, const char* device, const char* cache_dir, const char* snapshot, size_t size, pt_kernel** out);
+
+/* What a launch or pt_prepare() does from now on that would still compile or load a kernel: as before; warn once for each kernel on stderr; PT_NOT_PREPARED. */
+typedef enum pt_freeze_policy { PT_FREEZE_OFF = 0, PT_FREEZE_WARN = 1, PT_FREEZE_ERROR = 2 } pt_freeze_policy;
+PT_API pt_status pt_freeze(pt_freeze_policy);
+
 /* Valid until the next pagetune call on this thread; empty if that thread has seen no error. */
 PT_API const char* pt_last_error(void);
 

@@ -24,10 +24,11 @@ void set_contiguous_strides(const AttentionSpec&, int block_table_width, pt_deco
 struct KernelOptions {
   std::string device = "auto";  // "auto" (first GPU, else CPU), "cuda:N", "cpu"
   std::string cache_dir;        // empty: PAGETUNE_CACHE_DIR, else $XDG_CACHE_HOME/pagetune, ~/.cache/pagetune, memory; ":memory:" keeps nothing
+  std::string snapshot;         // empty: choose from the stored winners; else the bytes of another rank's Kernel::snapshot()
 };
 
-// Where the configs of a kernel's dispatch table came from.
-enum class Source : uint8_t { tuned, nearest, analytic_default };
+// Where the configs of a kernel's dispatch table came from. other_device: a winner of another environment of the device's class, for want of its own.
+enum class Source : uint8_t { tuned, nearest, analytic_default, other_device };
 
 struct Selection {
   uint16_t index = 0;  // of the config, in the kernel's own list
@@ -65,17 +66,24 @@ class Kernel {
 
   // sha256 over spec, dispatch table and configs, hex: equal on ranks that will run the same kernels.
   virtual std::string digest() const = 0;
+  // The dispatch table as bytes: a rank that gives them to get_kernel() in KernelOptions::snapshot runs the same kernels, whatever its own store holds.
+  virtual std::string snapshot() const = 0;
 };
 
 // The kernel of a spec on a device. One compile per key across threads and processes; the same object for the same arguments as long
 // as someone holds it. Throws Error unsupported with supports()'s reason.
 std::shared_ptr<Kernel> get_kernel(const AttentionSpec&, const KernelOptions& = {});
 
+// After an engine's warm-up: what happens when a launch or prepare() would still compile or load a kernel. off: it does, uncounted; warn: it does, and one line on stderr for each kernel says so;
+// error: Error not_prepared. Of the whole process, from now on; warn and error count in Stats::frozen_misses.
+enum class Freeze : uint8_t { off, warn, error };
+void freeze(Freeze);
+
 struct Stats {
   uint64_t kernel_hits, kernel_misses;                         // get_kernel()
   uint64_t compiles, binaries_loaded_from_store, corrupt_binaries;
-  uint64_t selected_tuned, selected_nearest, selected_default; // launches
-  uint64_t capture_refusals;
+  uint64_t selected_tuned, selected_nearest, selected_default, selected_other_device; // launches
+  uint64_t capture_refusals, frozen_misses;
 };
 Stats stats();
 

@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "cache_db/shipped_table.hpp"
 #include "runtime/dispatch.hpp"
 #include "tuner/answer.hpp"
 #include "tuner/cli/exit_code.hpp"
@@ -28,19 +30,29 @@ const char* name_of(Source source) {
     case Source::tuned: return "tuned";
     case Source::nearest: return "nearest";
     case Source::analytic_default: return "analytic default";
+    case Source::other_device: return "another device of the class";
   }
   return "?";
 }
 
-// Winners of the spec that were measured elsewhere.
+// Winners of the spec that were measured elsewhere: those of the device's class count where it has none of its own, others never.
 std::vector<std::string> remarks(const Workset& set, const Store& store, const AttentionSpec& spec) {
-  std::map<std::string, int> elsewhere;
+  const Environment& here = set.device->environment();
+  std::map<std::pair<bool, std::string>, int> elsewhere;
   for (const Store::Row& row : store.all_winners())
-    if (row.spec == spec && row.winner.env_key != set.device->environment().key())
-      ++elsewhere[fmt::format("{} ({}, driver {}, {})", row.environment.device, row.environment.arch, row.environment.driver.empty() ? "none" : row.environment.driver, row.environment.compiler)];
+    if (row.spec == spec && row.winner.env_key != here.key())
+      ++elsewhere[{row.environment.class_text() == here.class_text(),
+                   fmt::format("{} ({}, driver {}, {})", row.environment.device, row.environment.arch, row.environment.driver.empty() ? "none" : row.environment.driver, row.environment.compiler)}];
   std::vector<std::string> made;
-  for (const auto& [environment, count] : elsewhere) made.push_back(fmt::format("{} winners of another environment do not count here: {}", count, environment));
+  for (const auto& [environment, count] : elsewhere)
+    made.push_back(fmt::format("{} winners of another environment {}: {}", count, environment.first ? "of this class count where this one has none in reach" : "do not count here", environment.second));
   return made;
+}
+
+// The layer that a config comes from.
+std::string layer_of(const LayeredWinner* winner, Source source, const Store& store) {
+  if (winner == nullptr || source == Source::analytic_default) return "built in";
+  return winner->shipped ? ShippedTable::default_path() : store.dir();
 }
 
 std::string layers_of(const WorkList& list, const AttentionSpec& spec) {
@@ -81,11 +93,11 @@ int run_explain(const ExplainArguments& arguments) {
   Json entries = Json::array();
   for (const AttentionSpec& spec : specs_of(set.list)) {
     const std::string environment = set.device->environment().key();
-    const StoredRows rows{store->winners(environment, spec_key(spec)), Blocklist(*store, environment, spec_key(spec))};
+    const StoredRows rows{store->layered_winners(set.device->environment(), spec_key(spec)), Blocklist(*store, environment, spec_key(spec))};
     const DispatchTable table(spec, set.device->target(), rows.winners, rows.blocked);
     const Selection selection = table.at(call);
     const std::vector<SourceAnswer> sources = answers_of(spec, set.device->target(), set.policy, rows, call);
-    const std::string layer = selection.source == Source::analytic_default ? "built in" : store->dir();
+    const std::string layer = layer_of(table.answer(bucket), selection.source, *store);
     const std::vector<std::string> notes = remarks(set, *store, spec);
     if (arguments.json) {
       Json entry{{"spec", Json::parse(canonical_json(spec))},
@@ -103,7 +115,7 @@ int run_explain(const ExplainArguments& arguments) {
     }
     fmt::print("{} (layers {})\n  batch {}, len {}{}: {}\n", spec_text(spec), layers_of(set.list, spec), batch, len, arguments.total_len ? fmt::format(", {} tokens in all", arguments.total_len) : "",
                table.explain(call));
-    fmt::print("  layer: {}\n", selection.source == Source::analytic_default ? "built in; the store " + store->dir() + " has no answer" : "store " + store->dir());
+    fmt::print("  layer: {}\n", layer == "built in" ? "built in; the store " + store->dir() + " has no answer" : layer);
     for (const SourceAnswer& one : sources) print(one);
     for (const std::string& note : notes) fmt::print("  {}\n", note);
   }

@@ -38,10 +38,12 @@ Warmed prewarm(const Workset& set, Store& store) {
   std::vector<std::pair<AttentionSpec, KernelConfig>> todo;
   for (const AttentionSpec& spec : specs_of(set.list)) {
     std::map<KernelConfig, KernelConfig> shapes;
-    std::vector<Winner> winners = store.winners(set.device->environment().key(), spec_key(spec));
+    std::vector<LayeredWinner> winners = store.layered_winners(set.device->environment(), spec_key(spec));
     const DispatchTable table(spec, target, winners, Blocklist(store, set.device->environment().key(), spec_key(spec)));
-    std::erase_if(winners, [&](const Winner& winner) { return table.refusal(winner).has_value(); });
-    for (const Winner& winner : winners) shapes.emplace(shape_of(winner.config), winner.config);
+    std::erase_if(winners, [&](const LayeredWinner& winner) { return table.refusal(winner.winner).has_value(); });
+    for (const LayeredWinner& winner : winners) {
+      for (const KernelConfig& config : {winner.winner.config, table.configs()[table.at(winner.winner.bucket).index]}) shapes.emplace(shape_of(config), config);  // smoothing may have chosen another
+    }
     warmed.winners += winners.size();
     for (const Work& work : set.list.works) {
       if (work.spec != spec) continue;

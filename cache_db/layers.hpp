@@ -1,0 +1,15 @@
+// Which winners may answer for one spec on one device, out of what the user's store and the shipped database hold. Pure.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "cache_db/store.hpp"
+
+namespace pagetune {
+
+// rows: all of one spec, of whatever environment. At most one winner for each bucket that was measured in the device's own environment, and one for each that was measured in another of its
+// class. Of several the confirmed one (see LayeredWinner) before others, the user's before the shipped, then the smaller upper end of the interval, then the smaller canonical bytes.
+// Sorted: own before others, then by bucket.
+std::vector<LayeredWinner> layered(const Environment& own, const std::string& generator, const std::vector<Store::Row>& user, const std::vector<Store::Row>& shipped);
+
+}  // namespace pagetune

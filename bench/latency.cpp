@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "cache_db/merge.hpp"
+#include "cache_db/store.hpp"
 #include "codegen/default_config.hpp"
 #include "codegen/generate.hpp"
 #include "pagetune/pagetune.hpp"
@@ -102,6 +104,64 @@ void kernel_in_process(benchmark::State& state) {
   for (auto _ : state) benchmark::DoNotOptimize(get_kernel(llama(), options).get());
 }
 BENCHMARK(kernel_in_process)->Unit(benchmark::kNanosecond);
+
+// A store of 20,000 winners: 62 specs of an H200, every bucket.
+class FullStore {
+ public:
+  FullStore() : store_(Store::open(scratch_.path() / "store")) {
+    MergeSource source{"bench", {}, {}};
+    Environment environment;
+    environment.backend = "cuda";
+    environment.device = "NVIDIA H200";
+    environment.arch = "sm_90a";
+    environment.processors = 132;
+    DefaultConfigs defaults(llama(), Target::by_name("sm_90a"));
+    for (int heads = 1; static_cast<int>(source.rows.size()) < kWinners; ++heads) {
+      AttentionSpec spec = llama();
+      spec.kv_heads = heads;
+      spec.q_heads = 4 * heads;
+      for (int i = 0; i < Bucket::kCells && static_cast<int>(source.rows.size()) < kWinners; ++i) {
+        Winner winner;
+        winner.env_key = environment.key();
+        winner.spec_key = spec_key(spec);
+        winner.bucket = Bucket::at(i);
+        winner.config = winner.runner_up = defaults.at(winner.bucket);
+        winner.median_us = winner.ci_low_us = winner.ci_high_us = winner.default_us = winner.runner_up_us = 10 + i;
+        winner.samples = 15;
+        winner.reason = "no gain over the default";
+        winner.policy_hash = winner.space_hash = winner.generator_hash = generator_hash();
+        source.rows.push_back({winner, environment, spec});
+      }
+    }
+    environment_ = environment;
+    store_->merge({source}, {[](const Store::Row&) { return true; }, [](const std::string&) { return true; }});
+  }
+  static constexpr int kWinners = 20'000;
+  Store& store() { return *store_; }
+  const Environment& environment() const { return environment_; }
+
+ private:
+  const Scratch scratch_;
+  std::shared_ptr<Store> store_;
+  Environment environment_;
+};
+
+void load_all_winners(benchmark::State& state) {
+  FullStore full;
+  for (auto _ : state) {
+    if (full.store().all_winners().size() != FullStore::kWinners) state.SkipWithError("winners are missing");
+  }
+}
+BENCHMARK(load_all_winners)->Unit(benchmark::kMillisecond);
+
+// What get_kernel() reads.
+void load_winners_of_a_spec(benchmark::State& state) {
+  FullStore full;
+  for (auto _ : state) {
+    if (full.store().layered_winners(full.environment(), spec_key(llama())).size() != Bucket::kCells) state.SkipWithError("winners are missing");
+  }
+}
+BENCHMARK(load_winners_of_a_spec)->Unit(benchmark::kMillisecond);
 
 void select_config(benchmark::State& state) {
   const auto kernel = get_kernel(llama(), {device_id(), ":memory:"});

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <bit>
+#include <unordered_map>
+#include <utility>
 
 #include "cache_db/dispatch_columns.hpp"
 #include "cache_db/winner_json.hpp"
@@ -15,17 +17,72 @@ namespace {
 // A power of two's exponent; a damaged cell gives some number, which the digest then refuses.
 int log2_of(int64_t value) { return value > 0 ? std::bit_width(static_cast<uint64_t>(value)) - 1 : -1; }
 
-std::optional<Store::Row> read_row(SQLite::Statement& statement) {
-  try {
-    std::optional<Winner> winner = read_winner(statement);
-    if (!winner) return std::nullopt;
-    Store::Row row{*winner, Environment::from_json(statement.getColumn(21).getString()), spec_from_json(statement.getColumn(22).getString())};
-    if (row.environment.key() != winner->env_key || pagetune::spec_key(row.spec) != winner->spec_key) return std::nullopt;
-    return row;
-  } catch (const Error&) {
-    return std::nullopt;
+// Thousands of rows have a few environments, specs and configs between them: each text is read once.
+class RowReader {
+ public:
+  std::optional<Store::Row> row(SQLite::Statement& statement) {
+    try {
+      std::optional<Winner> winner = read(statement);
+      if (!winner) return std::nullopt;
+      const auto& [environment, env_key] = once(environments_, statement.getColumn(21).getString(), [](const std::string& text) {
+        auto made = Environment::from_json(text);
+        return std::pair(made, made.key());
+      });
+      const auto& [spec, key] = once(specs_, statement.getColumn(22).getString(), [](const std::string& text) {
+        auto made = spec_from_json(text);
+        return std::pair(made, spec_key(made));
+      });
+      if (env_key != winner->env_key || key != winner->spec_key) return std::nullopt;
+      return Store::Row{std::move(*winner), environment, spec};
+    } catch (const Error&) {
+      return std::nullopt;
+    }
   }
-}
+
+  std::optional<Winner> read(SQLite::Statement& row) {
+    try {
+      const auto config = [&](int column) { return once(configs_, row.getColumn(column).getString(), [](const std::string& text) { return KernelConfig::from_json(text); }); };
+      Winner w;
+      w.env_key = row.getColumn(0).getString();
+      w.spec_key = row.getColumn(1).getString();
+      w.bucket = {log2_of(row.getColumn(2).getInt64()), log2_of(row.getColumn(3).getInt64())};
+      w.config = config(4);
+      w.median_us = row.getColumn(5).getDouble();
+      w.ci_low_us = row.getColumn(6).getDouble();
+      w.ci_high_us = row.getColumn(7).getDouble();
+      w.samples = row.getColumn(8).getInt();
+      w.default_us = row.getColumn(9).getDouble();
+      w.runner_up = config(10);
+      w.runner_up_us = row.getColumn(11).getDouble();
+      w.tied = row.getColumn(12).getInt();
+      w.reason = row.getColumn(13).getString();
+      w.error = row.getColumn(14).getDouble();
+      w.floor_us = row.getColumn(15).getDouble();
+      w.policy_hash = row.getColumn(16).getString();
+      w.space_hash = row.getColumn(17).getString();
+      w.generator_hash = row.getColumn(18).getString();
+      w.session = row.getColumn(19).getString();
+      check_winner(w, "row");
+      if (winner_digest(w) != row.getColumn(20).getString()) return std::nullopt;
+      return w;
+    } catch (const Error&) {
+      return std::nullopt;
+    }
+  }
+
+ private:
+  template <class Map, class Make>
+  static const typename Map::mapped_type& once(Map& known, std::string text, const Make& make) {
+    const auto found = known.find(text);
+    if (found != known.end()) return found->second;
+    auto made = make(text);
+    return known.emplace(std::move(text), std::move(made)).first->second;
+  }
+
+  std::unordered_map<std::string, std::pair<Environment, std::string>> environments_;
+  std::unordered_map<std::string, std::pair<AttentionSpec, std::string>> specs_;
+  std::unordered_map<std::string, KernelConfig> configs_;
+};
 
 }  // namespace
 
@@ -65,43 +122,25 @@ Schema winners_schema() {
   return schema;
 }
 
-std::optional<Winner> read_winner(SQLite::Statement& row) {
-  try {
-    Winner w;
-    w.env_key = row.getColumn(0).getString();
-    w.spec_key = row.getColumn(1).getString();
-    w.bucket = {log2_of(row.getColumn(2).getInt64()), log2_of(row.getColumn(3).getInt64())};
-    w.config = KernelConfig::from_json(row.getColumn(4).getString());
-    w.median_us = row.getColumn(5).getDouble();
-    w.ci_low_us = row.getColumn(6).getDouble();
-    w.ci_high_us = row.getColumn(7).getDouble();
-    w.samples = row.getColumn(8).getInt();
-    w.default_us = row.getColumn(9).getDouble();
-    w.runner_up = KernelConfig::from_json(row.getColumn(10).getString());
-    w.runner_up_us = row.getColumn(11).getDouble();
-    w.tied = row.getColumn(12).getInt();
-    w.reason = row.getColumn(13).getString();
-    w.error = row.getColumn(14).getDouble();
-    w.floor_us = row.getColumn(15).getDouble();
-    w.policy_hash = row.getColumn(16).getString();
-    w.space_hash = row.getColumn(17).getString();
-    w.generator_hash = row.getColumn(18).getString();
-    w.session = row.getColumn(19).getString();
-    check_winner(w, "row");
-    if (winner_digest(w) != row.getColumn(20).getString()) return std::nullopt;
-    return w;
-  } catch (const Error&) {
-    return std::nullopt;
-  }
+std::vector<std::optional<Winner>> read_winners(SQLite::Database& db, const std::string& env_key, const std::string& spec_key) {
+  SQLite::Statement select(db, fmt::format("SELECT {} FROM winner WHERE env_id=? AND spec_key=?", kWinnerColumns));
+  select.bind(1, env_key);
+  select.bind(2, spec_key);
+  RowReader reader;
+  std::vector<std::optional<Winner>> rows;
+  while (select.executeStep()) rows.push_back(reader.read(select));
+  return rows;
 }
 
 std::vector<std::optional<Store::Row>> read_rows(SQLite::Database& db, const std::string& spec_key, int64_t most) {
+  // The subquery lets the index on (env_id, spec_key, …) find a spec.
   SQLite::Statement select(db, fmt::format("SELECT w.*, env.json, spec.json FROM (SELECT {} FROM winner{}) AS w JOIN env USING (env_id) "
                                            "JOIN spec USING (spec_key) LIMIT {}",
-                                           kWinnerColumns, spec_key.empty() ? "" : " WHERE spec_key=?1", most));
+                                           kWinnerColumns, spec_key.empty() ? "" : " WHERE env_id IN (SELECT env_id FROM env) AND spec_key=?1", most));
   if (!spec_key.empty()) select.bind(1, spec_key);
+  RowReader reader;
   std::vector<std::optional<Store::Row>> rows;
-  while (select.executeStep()) rows.push_back(read_row(select));
+  while (select.executeStep()) rows.push_back(reader.row(select));
   return rows;
 }
 

@@ -22,8 +22,8 @@ inline constexpr const char* kWinnerColumns =
 std::string dispatch_columns(const char* separator = ", ");
 Schema winners_schema();
 
-// Nothing if the row does not match its digest. Columns as in kWinnerColumns.
-std::optional<Winner> read_winner(SQLite::Statement& row);
+// The winners of a spec in an environment. Nothing in the place of a row that does not match its digest.
+std::vector<std::optional<Winner>> read_winners(SQLite::Database&, const std::string& env_key, const std::string& spec_key);
 
 // The rows of a spec (empty: of all), at most `most`; -1: no limit. Nothing in the place of a row that does not match its digest, its environment or its spec.
 std::vector<std::optional<Store::Row>> read_rows(SQLite::Database&, const std::string& spec_key = "", int64_t most = -1);

@@ -115,13 +115,7 @@ void WinnerTable::put(const Store::Row& row) {
 
 std::vector<Winner> WinnerTable::find(const std::string& env_key, const std::string& spec) {
   std::map<Bucket, Winner> found;
-  auto stored = db_.read([&](SQLite::Database& db) {
-    SQLite::Statement select(db, fmt::format("SELECT {} FROM winner WHERE env_id=? AND spec_key=?", kWinnerColumns));
-    Binder(select) << env_key << spec;
-    std::vector<std::optional<Winner>> rows;
-    while (select.executeStep()) rows.push_back(read_winner(select));
-    return rows;
-  });
+  auto stored = db_.read([&](SQLite::Database& db) { return read_winners(db, env_key, spec); });
   for (auto& winner : stored.value_or(std::vector<std::optional<Winner>>{})) {
     if (winner) {
       found[winner->bucket] = *winner;

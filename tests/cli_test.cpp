@@ -134,7 +134,7 @@ TEST_F(Cli, TuneThenEverythingElse) {
   Json near = Json::parse(run({"explain", tiny(), "--device", "cpu", "--batch", "1", "--len", "64", "--json"}).out)["answers"][0];
   EXPECT_EQ(near["source"], "tuned");
   EXPECT_EQ(near["config"], winner["config"]);
-  ASSERT_EQ(near["sources"].size(), 3u);
+  ASSERT_EQ(near["sources"].size(), 4u);
   EXPECT_EQ(near["sources"][0]["answers"], true);
   EXPECT_EQ(near["sources"][0]["row"]["median_us"], winner["median_us"]);
   EXPECT_EQ(near["sources"][2]["answers"], false);

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "codegen/json.hpp"
 #include "codegen/support.hpp"
 #include "pagetune/error.hpp"
 #include "runtime/dispatch.hpp"
@@ -40,7 +41,7 @@ DispatchTable DispatchTable::from_snapshot(const AttentionSpec& spec, const Targ
   table.from_snapshot_ = true;
   table.answered_by_.fill(-1);
   try {
-    const Json json = Json::parse(text);
+    const Json json = parse_json(text, "the snapshot");
     if (json.at("format") != kFormat) refuse(fmt::format("its format is {}, this build reads {}", json.at("format").dump(), kFormat));
     if (json.at("spec").dump() != canonical_json(spec))
       throw Error(ErrorCode::mismatch, fmt::format("the snapshot is of another spec, {}; asked for was {}: take the one of the same kernel", json.at("spec").dump(), canonical_json(spec)));

@@ -20,4 +20,7 @@ std::vector<ExportedFile> export_json(std::vector<Store::Row> rows);
 // RFC 4180 with one header line and one line per winner, sorted by environment, spec and bucket.
 std::string export_csv(std::vector<Store::Row> rows);
 
+// A winners.db of these rows and nothing else, to be shipped read only; read_source() and Store::merge() take it. Equal rows give equal bytes with one version of SQLite.
+std::string export_db(std::vector<Store::Row> rows);
+
 }  // namespace pagetune

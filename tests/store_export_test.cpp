@@ -91,6 +91,36 @@ TEST(Export, NamesFilesLikeTheFieldDoes) {
       << *names.begin();
 }
 
+// Fault (a substring alias once lost the tables of a device): devices of one family share a file, or a file's name does not say which of them it is of.
+TEST(Export, NamesDevicesOfOneFamilyApart_B190) {
+  const std::map<std::string, std::string> names = {{"NVIDIA H20", "NVIDIA_H20"},
+                                                    {"NVIDIA H200", "NVIDIA_H200"},
+                                                    {"NVIDIA H200 NVL", "NVIDIA_H200_NVL"},
+                                                    {"NVIDIA GH200 480GB", "NVIDIA_GH200_480GB"},
+                                                    {"NVIDIA H200 MIG 1g.18gb", "NVIDIA_H200_MIG_1g.18gb"},
+                                                    {"NVIDIA H200 MIG 2g.35gb", "NVIDIA_H200_MIG_2g.35gb"}};
+  std::vector<Store::Row> rows;
+  for (const auto& [device, name] : names) {
+    Environment env = sample_environment();
+    env.device = device;
+    rows.push_back(sample_row({0, 4}, {}, env));
+  }
+  const auto files = export_json(rows);
+  ASSERT_EQ(files.size(), names.size());
+  for (const auto& file : files) {
+    const std::string device = parse_table(file.name, file.text).at(0).environment.device;
+    EXPECT_TRUE(file.name.ends_with(",device_name=" + names.at(device) + ".json")) << device << ": " << file.name;
+  }
+  // Names that differ only in what a file name leaves out are told apart by the device's key.
+  rows.resize(2);
+  for (Store::Row& row : rows) {
+    row.environment.device = &row == &rows[0] ? "NVIDIA H200" : "NVIDIA/H200";
+    row.winner.env_key = row.environment.key();
+  }
+  EXPECT_EQ(export_json(rows).size(), 2u);
+  for (const auto& file : export_json(rows)) EXPECT_NE(file.name.find(",device_name=NVIDIA_H200,env="), std::string::npos) << file.name;
+}
+
 // Fault: a device name that leaves the directory or is too long for the file system.
 TEST(Export, SanitisesDeviceNames) {
   for (const std::string& device : {std::string("../../etc/passwd"), std::string("Gerät µ/\\\n\"x\""), std::string(300, 'n'), std::string()}) {

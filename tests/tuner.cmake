@@ -3,6 +3,10 @@ foreach(part statistics race search recording work session shard ab answer)
 endforeach()
 target_compile_definitions(tuner_recording_test PRIVATE PAGETUNE_RECORDINGS="${CMAKE_CURRENT_LIST_DIR}/recordings")
 
+# The header that export writes, by the compiler that builds this.
+pagetune_test(tuner_header_test tuner_header_test.cpp LIBS pagetune_tuner)
+target_compile_definitions(tuner_header_test PRIVATE PAGETUNE_CXX="${CMAKE_CXX_COMPILER}")
+
 # Sessions with worker processes, and the program that plays the workers.
 add_executable(tuner_worker_helper tuner_worker_helper.cpp)
 target_link_libraries(tuner_worker_helper PRIVATE pagetune_tuner)

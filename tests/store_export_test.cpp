@@ -192,5 +192,42 @@ TEST(Export, FollowsItsPublishedSchema) {
   }
 }
 
+// Faults: a key that readers of T4 need is missing or of another type; microseconds where they expect milliseconds; two results with one configuration, of which they keep one.
+TEST(Export, T4HasOneResultForEachConfigAndBucket) {
+  std::vector<Store::Row> rows = sample_rows();
+  const auto files = export_t4(rows);
+  ASSERT_EQ(files.size(), export_json(rows).size());
+  size_t results = 0;
+  for (size_t f = 0; f < files.size(); ++f) {
+    EXPECT_EQ(files[f].name.substr(0, files[f].name.rfind(".t4.json")) + ".json", export_json(rows)[f].name);
+    const auto table = nlohmann::json::parse(files[f].text);
+    EXPECT_EQ(table["schema_version"], "1.0.0");
+    EXPECT_TRUE(table["metadata"]["environment"]["device_query"].is_object());
+    EXPECT_TRUE(table["metadata"]["environment"]["requirements"].is_array());
+    std::set<std::string> configurations;
+    for (const auto& result : table["results"]) {
+      ++results;
+      EXPECT_TRUE(configurations.insert(result["configuration"].dump()).second) << result;
+      EXPECT_EQ(result["invalidity"], "correct");
+      EXPECT_TRUE(result["correctness"].is_number());
+      EXPECT_EQ(result["objectives"], nlohmann::json::array({"time"}));
+      ASSERT_EQ(result["times"]["runtimes"].size(), 1u);
+      EXPECT_EQ(result["measurements"][0]["name"], "time");
+      EXPECT_EQ(result["measurements"][0]["unit"], "ms");
+      EXPECT_EQ(result["measurements"][0]["value"], result["times"]["runtimes"][0]);
+    }
+  }
+  EXPECT_EQ(results, 2 * rows.size() - 1) << "one has no runner-up";
+  const auto one = nlohmann::json::parse(export_t4({sample_row({3, 12})})[0].text)["results"];
+  EXPECT_EQ(one[0]["configuration"]["BATCH"], 8);
+  EXPECT_EQ(one[0]["configuration"]["LEN"], 4096);
+  EXPECT_DOUBLE_EQ(one[0]["times"]["runtimes"][0].get<double>(), sample_row({3, 12}).winner.median_us / 1000);
+  EXPECT_DOUBLE_EQ(one[1]["times"]["runtimes"][0].get<double>(), 0.0125);
+  EXPECT_EQ(one[1]["configuration"]["NUM_STAGES"], 2);
+  std::mt19937 random(2);
+  std::shuffle(rows.begin(), rows.end(), random);
+  for (size_t f = 0; f < files.size(); ++f) EXPECT_EQ(export_t4(rows)[f].text, files[f].text);
+}
+
 }  // namespace
 }  // namespace pagetune

@@ -59,6 +59,7 @@ std::vector<Store::Row> chosen_rows(const ExportArguments& arguments, const Stor
 std::vector<ExportedFile> exported(const std::vector<Store::Row>& rows, const std::string& format) {
   if (format == "json") return export_json(rows);
   if (format == "csv") return {{"winners.csv", export_csv(rows)}};
+  if (format == "t4") return export_t4(rows);
   if (format == "header") return {{"pagetune_tables.hpp", export_header(header_tables(rows))}};
   return {{"winners.db", export_db(rows)}};
 }
@@ -101,8 +102,8 @@ void add_export(CLI::App& app, Run& run) {
   CLI::App* verb = app.add_subcommand("export", "Write winners as files: all, or those of a model");
   add_model_options(*verb, arguments->model);
   verb->get_option("model")->required(false);
-  verb->add_option("--format", arguments->format, "json: one table per kernel and device; csv: one file with a line per winner; header: one C++17 header for programs without pagetune; db: a winners.db to ship")
-      ->check(CLI::IsMember({"json", "csv", "header", "db"}))
+  verb->add_option("--format", arguments->format, "json: one table per kernel and device; csv: one file with a line per winner; header: one C++17 header for programs without pagetune; db: a winners.db to ship; t4: results as Kernel Tuner writes them, one file per kernel and device")
+      ->check(CLI::IsMember({"json", "csv", "header", "db", "t4"}))
       ->capture_default_str();
   verb->add_option("--out", arguments->out, "Directory to write to")->required();
   verb->add_flag("--json", arguments->json, "Print one JSON document about what was written");

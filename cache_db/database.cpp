@@ -78,6 +78,12 @@ std::string refusal(SQLite::Database& db, const Schema& schema) {
   return "";
 }
 
+void create_tables(SQLite::Database& db, const Schema& schema) {
+  db.exec(schema.sql);
+  db.exec(fmt::format("PRAGMA application_id={}", kApplicationId));
+  db.exec(fmt::format("PRAGMA user_version={}", schema.user_version));
+}
+
 Database::Database(std::string dir, std::string name, Schema schema, Problems& problems)
     : dir_(std::move(dir)), name_(std::move(name)), path_(dir_ + "/" + name_), schema_(std::move(schema)), problems_(problems) {
   if (dir_ == kMemory) mode_ = Mode::unusable;
@@ -219,11 +225,7 @@ bool Database::accept_contents(SQLite::Database& db) {
   if (empty) {
     SQLite::Transaction transaction(db, SQLite::TransactionBehavior::IMMEDIATE);
     // Without the directory's lock another process may have been quicker.
-    if (query_int(db, "SELECT count(*) FROM sqlite_master") == 0) {
-      db.exec(schema_.sql);
-      db.exec(fmt::format("PRAGMA application_id={}", kApplicationId));
-      db.exec(fmt::format("PRAGMA user_version={}", schema_.user_version));
-    }
+    if (query_int(db, "SELECT count(*) FROM sqlite_master") == 0) create_tables(db, schema_);
     transaction.commit();
     reason = refusal(db, schema_);
   }

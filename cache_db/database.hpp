@@ -38,6 +38,9 @@ bool wal_is_safe(int version);
 // Why a file does not hold this schema's tables and nothing but tables; empty if it does. Throws SQLite::Exception for damage.
 std::string refusal(SQLite::Database&, const Schema&);
 
+// Makes an empty file this schema's. Within the caller's transaction.
+void create_tables(SQLite::Database&, const Schema&);
+
 class Database {
  public:
   // dir: as open_directory() gave it. With kMemory no call ever reaches a file.

@@ -1,11 +1,8 @@
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <map>
-#include <tuple>
+#include <utility>
 
 #include "cache_db/export.hpp"
 #include "cache_db/table_format.hpp"
+#include "cache_db/table_names.hpp"
 #include "cache_db/winner_json.hpp"
 #include "codegen/sha256.hpp"
 
@@ -13,21 +10,6 @@ namespace pagetune {
 namespace {
 
 using Table = std::vector<Store::Row>;
-constexpr size_t kShortKey = 8;         // hex digits of a key in a file name
-constexpr size_t kLongestDevice = 100;  // so that a name stays below the 255 bytes of common file systems
-
-std::string spec_part(const AttentionSpec& spec) {
-  std::string head = std::to_string(spec.head_dim_k);
-  if (spec.head_dim_v != spec.head_dim_k) head += fmt::format("v{}", spec.head_dim_v);
-  std::string name = fmt::format("head={},gqa={},kv_heads={},page={},dtype={}", head, spec.group_size(), spec.kv_heads, spec.page_size,
-                                 name_of(spec.q_dtype));
-  if (spec.kv_dtype != spec.q_dtype) name += fmt::format(",kv_dtype={}", name_of(spec.kv_dtype));
-  name += fmt::format(",layout={}", name_of(spec.layout));
-  if (spec.headwise) name += ",headwise=1";
-  return name;
-}
-
-std::string device_part(const Environment& environment) { return environment.file_name().substr(0, kLongestDevice); }
 
 nlohmann::ordered_json metadata(const Table& table) {
   const Store::Row& first = table.front();
@@ -64,31 +46,8 @@ std::string table_digest(const std::vector<Store::Row>& rows) {
 }
 
 std::vector<ExportedFile> export_json(std::vector<Store::Row> rows) {
-  std::map<std::pair<std::string, std::string>, std::map<Bucket, Store::Row>> grouped;  // (environment, spec) -> bucket -> row
-  for (Store::Row& row : rows) {
-    auto& table = grouped[{row.winner.env_key, row.winner.spec_key}];
-    Bucket bucket = row.winner.bucket;
-    table.insert_or_assign(bucket, std::move(row));
-  }
-  std::map<std::string, std::map<std::string, int>> specs_of_name, environments_of_name;
-  for (const auto& [keys, table] : grouped) {
-    const Store::Row& row = table.begin()->second;
-    ++environments_of_name[device_part(row.environment)][keys.first];
-    ++specs_of_name[spec_part(row.spec)][keys.second];
-  }
   std::vector<ExportedFile> files;
-  for (const auto& [keys, by_bucket] : grouped) {
-    Table table;
-    for (const auto& [bucket, row] : by_bucket) table.push_back(row);
-    const Store::Row& row = table.front();
-    std::string name = spec_part(row.spec);
-    if (specs_of_name[name].size() > 1) name += ",spec=" + keys.second.substr(0, kShortKey);
-    std::string device = device_part(row.environment);
-    name += ",device_name=" + device;
-    if (environments_of_name[device].size() > 1) name += ",env=" + keys.first.substr(0, kShortKey);
-    files.push_back({name + ".json", table_text(table)});
-  }
-  std::sort(files.begin(), files.end(), [](const ExportedFile& a, const ExportedFile& b) { return a.name < b.name; });
+  for (const NamedTable& table : named_tables(std::move(rows))) files.push_back({table.name + ".json", table_text(table.rows)});
   return files;
 }
 

@@ -99,14 +99,14 @@ void take_blocks(SQLite::Database& db, const std::string& path, Source& source) 
 
 std::string row_refusal(const Store::Row& row) {
   const Winner& w = row.winner;
-  if (!(w.median_us > 0 && w.ci_low_us > 0 && w.ci_low_us <= w.ci_high_us)) return "their 95 % interval is none: it must lie above 0 and its lower end not above its upper";
+  if (!(w.median_us > 0 && w.ci_low_us > 0 && w.ci_low_us <= w.ci_high_us)) return "the 95 % interval is none: it must lie above 0 and its lower end not above its upper";
   try {
     winner_to_json(w).dump();  // throws for text that is not UTF-8
     for (const std::string* text : {&w.reason, &w.policy_hash, &w.space_hash, &w.generator_hash, &w.session})
-      if (!is_printable(*text)) return "their text holds control characters";
+      if (!is_printable(*text)) return "the text holds control characters";
     return supports(row.spec, w.config, target_of(row.environment)).reason;
   } catch (const nlohmann::json::exception&) {
-    return "their text is not UTF-8";
+    return "the text is not UTF-8";
   } catch (const Error& error) {
     return error.what();
   }

@@ -14,8 +14,6 @@
 namespace pagetune {
 namespace {
 
-// The whole grid with long reasons stays far below it.
-constexpr size_t kLargestTable = size_t{4} << 20;
 constexpr const char* kOptionalMetadata[] = {"digest"};
 
 [[noreturn]] void fail(const std::string& file, const std::string& sentence) {
@@ -23,7 +21,7 @@ constexpr const char* kOptionalMetadata[] = {"digest"};
 }
 
 nlohmann::json parse_text(const std::string& file, const std::string& text) {
-  if (text.size() > kLargestTable) fail(file, fmt::format("it has {} bytes; a table has {} at most", text.size(), kLargestTable));
+  if (text.size() > kLargestTable) fail(file, fmt::format("it has more than {} bytes, the most that a table has", kLargestTable));
   // The JSON library would skip it without a word.
   if (text.starts_with("\xEF\xBB\xBF")) fail(file, "line 1, column 1: it begins with a byte-order mark; save it as UTF-8 without one");
   nlohmann::json json = parse_json(text, file);

@@ -1,4 +1,4 @@
-// winners.db as tables: the schema, and rows as they are read and checked against their digests.
+// winners.db as tables: the schema, and rows as they are written, and read and checked against their digests.
 #pragma once
 #include <SQLiteCpp/SQLiteCpp.h>
 
@@ -29,5 +29,9 @@ std::vector<std::optional<Winner>> read_winners(SQLite::Database&, const std::st
 std::vector<std::optional<Store::Row>> read_rows(SQLite::Database&, const std::string& spec_key = "", int64_t most = -1);
 // The blocklist likewise. Nothing in the place of an entry that is not a config.
 std::vector<std::optional<Store::Block>> read_blocks(SQLite::Database&, int64_t most = -1);
+
+// Within the caller's transaction. A row with its environment and spec, in the place of an older one of its bucket.
+void write_row(SQLite::Database&, const Store::Row&);
+void write_block(SQLite::Database&, const Store::Block&);
 
 }  // namespace pagetune

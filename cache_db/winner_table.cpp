@@ -4,84 +4,13 @@
 
 #include <mutex>
 
-#include "cache_db/dispatch_columns.hpp"
 #include "cache_db/source.hpp"
 #include "cache_db/winner_json.hpp"
 #include "cache_db/winner_rows.hpp"
-#include "codegen/space.hpp"
 #include "pagetune/error.hpp"
 
 namespace pagetune {
 namespace {
-
-std::string placeholders(int count) {
-  std::string text = "?";
-  for (int i = 1; i < count; ++i) text += ",?";
-  return text;
-}
-
-// Binds its arguments one after the other.
-class Binder {
- public:
-  explicit Binder(SQLite::Statement& statement) : statement_(statement) {}
-  template <class T>
-  Binder& operator<<(const T& value) {
-    statement_.bind(next_++, value);
-    return *this;
-  }
-  Binder& dispatch(const AttentionSpec& spec) {
-    const std::map<std::string, int> values = dispatch_values(spec);
-    for (const char* column : kDispatchColumns) {
-      auto found = values.find(column);
-      if (found == values.end()) {
-        statement_.bind(next_++);
-      } else {
-        statement_.bind(next_++, found->second);
-      }
-    }
-    return *this;
-  }
-
- private:
-  SQLite::Statement& statement_;
-  int next_ = 1;
-};
-
-void write_environment(SQLite::Database& db, const std::string& key, const Environment& env) {
-  SQLite::Statement insert(db, fmt::format("INSERT INTO env ({}) VALUES ({}) ON CONFLICT (env_id) DO UPDATE SET memory_bytes="
-                                           "excluded.memory_bytes, json=excluded.json",
-                                           kEnvColumns, placeholders(15)));
-  Binder(insert) << key << env.backend << env.device << env.arch << env.cpu_features << env.processors << env.memory_bus_bits
-                 << env.memory_clock_khz << env.l2_bytes << env.clock_khz << env.ecc << env.driver << env.compiler << env.memory_bytes
-                 << env.canonical_json();
-  insert.exec();
-}
-
-void write_spec(SQLite::Database& db, const std::string& key, const AttentionSpec& spec) {
-  SQLite::Statement insert(db, fmt::format("INSERT OR IGNORE INTO spec (spec_key, json{}) VALUES ({})", dispatch_columns(),
-                                           placeholders(2 + static_cast<int>(kDispatchColumns.size()))));
-  Binder binder(insert);
-  binder << key << canonical_json(spec);
-  binder.dispatch(spec);
-  insert.exec();
-}
-
-void write_winner(SQLite::Database& db, const Winner& w, const AttentionSpec& spec) {
-  SQLite::Statement insert(db, fmt::format("INSERT OR REPLACE INTO winner ({}{}) VALUES ({})", kWinnerColumns, dispatch_columns(),
-                                           placeholders(21 + static_cast<int>(kDispatchColumns.size()))));
-  Binder binder(insert);
-  binder << w.env_key << w.spec_key << w.bucket.batch() << w.bucket.len() << w.config.canonical_json() << w.median_us << w.ci_low_us
-         << w.ci_high_us << w.samples << w.default_us << w.runner_up.canonical_json() << w.runner_up_us << w.tied << w.reason << w.error
-         << w.floor_us << w.policy_hash << w.space_hash << w.generator_hash << w.session << winner_digest(w);
-  binder.dispatch(spec);
-  insert.exec();
-}
-
-void write_block(SQLite::Database& db, const Store::Block& block) {
-  SQLite::Statement insert(db, "INSERT OR REPLACE INTO blocklist (env_id, spec_key, config, reason) VALUES (?,?,?,?)");
-  Binder(insert) << block.env_key << block.spec_key << block.config.canonical_json() << block.reason;
-  insert.exec();
-}
 
 std::string damaged_sentence(const Database& db) {
   return fmt::format("{} holds winners that do not match their digest (damaged, edited by hand or of another version); they are ignored, "
@@ -99,11 +28,7 @@ void WinnerTable::put(const Store::Row& row) {
   check_winner(w, "a winner");
   if (w.env_key != row.environment.key() || w.spec_key != spec_key(row.spec))
     throw Error(ErrorCode::invalid_argument, "a winner's env_key and spec_key must be those of the environment and the spec it comes with");
-  bool stored = db_.write([&](SQLite::Database& db) {
-    write_environment(db, w.env_key, row.environment);
-    write_spec(db, w.spec_key, row.spec);
-    write_winner(db, w, row.spec);
-  });
+  bool stored = db_.write([&](SQLite::Database& db) { write_row(db, row); });
   std::lock_guard lock(mutex_);
   Key key{w.env_key, w.spec_key, w.bucket};
   if (stored) {
@@ -175,7 +100,8 @@ std::vector<std::pair<KernelConfig, std::string>> WinnerTable::blocked(const std
   std::map<std::string, std::string> found;  // config -> reason
   auto stored = db_.read([&](SQLite::Database& db) {
     SQLite::Statement select(db, "SELECT config, reason FROM blocklist WHERE env_id=? AND spec_key=?");
-    Binder(select) << env_key << spec;
+    select.bind(1, env_key);
+    select.bind(2, spec);
     std::map<std::string, std::string> rows;
     while (select.executeStep()) rows[select.getColumn(0).getString()] = select.getColumn(1).getString();
     return rows;
@@ -226,9 +152,7 @@ std::optional<Merged> WinnerTable::merge(const std::vector<MergeSource>& sources
         ++result.replaced;
       else if (found->second.environment == row.environment)
         continue;
-      write_environment(db, w.env_key, row.environment);
-      write_spec(db, w.spec_key, row.spec);
-      write_winner(db, w, row.spec);
+      write_row(db, row);
     }
     for (const Store::Block& block : result.blocks) {
       auto found = reasons.find({block.env_key, block.spec_key, block.config.canonical_json()});

@@ -91,6 +91,36 @@ TEST(Export, NamesFilesLikeTheFieldDoes) {
       << *names.begin();
 }
 
+// Fault (a substring alias once lost the tables of a device): devices of one family share a file, or a file's name does not say which of them it is of.
+TEST(Export, NamesDevicesOfOneFamilyApart_B190) {
+  const std::map<std::string, std::string> names = {{"NVIDIA H20", "NVIDIA_H20"},
+                                                    {"NVIDIA H200", "NVIDIA_H200"},
+                                                    {"NVIDIA H200 NVL", "NVIDIA_H200_NVL"},
+                                                    {"NVIDIA GH200 480GB", "NVIDIA_GH200_480GB"},
+                                                    {"NVIDIA H200 MIG 1g.18gb", "NVIDIA_H200_MIG_1g.18gb"},
+                                                    {"NVIDIA H200 MIG 2g.35gb", "NVIDIA_H200_MIG_2g.35gb"}};
+  std::vector<Store::Row> rows;
+  for (const auto& [device, name] : names) {
+    Environment env = sample_environment();
+    env.device = device;
+    rows.push_back(sample_row({0, 4}, {}, env));
+  }
+  const auto files = export_json(rows);
+  ASSERT_EQ(files.size(), names.size());
+  for (const auto& file : files) {
+    const std::string device = parse_table(file.name, file.text).at(0).environment.device;
+    EXPECT_TRUE(file.name.ends_with(",device_name=" + names.at(device) + ".json")) << device << ": " << file.name;
+  }
+  // Names that differ only in what a file name leaves out are told apart by the device's key.
+  rows.resize(2);
+  for (Store::Row& row : rows) {
+    row.environment.device = &row == &rows[0] ? "NVIDIA H200" : "NVIDIA/H200";
+    row.winner.env_key = row.environment.key();
+  }
+  EXPECT_EQ(export_json(rows).size(), 2u);
+  for (const auto& file : export_json(rows)) EXPECT_NE(file.name.find(",device_name=NVIDIA_H200,env="), std::string::npos) << file.name;
+}
+
 // Fault: a device name that leaves the directory or is too long for the file system.
 TEST(Export, SanitisesDeviceNames) {
   for (const std::string& device : {std::string("../../etc/passwd"), std::string("Gerät µ/\\\n\"x\""), std::string(300, 'n'), std::string()}) {
@@ -160,6 +190,43 @@ TEST(Export, FollowsItsPublishedSchema) {
     write_file(dir / "bad.json", table.dump());
     EXPECT_EQ(validate(dir / "bad.json"), 1) << patch;
   }
+}
+
+// Faults: a key that readers of T4 need is missing or of another type; microseconds where they expect milliseconds; two results with one configuration, of which they keep one.
+TEST(Export, T4HasOneResultForEachConfigAndBucket) {
+  std::vector<Store::Row> rows = sample_rows();
+  const auto files = export_t4(rows);
+  ASSERT_EQ(files.size(), export_json(rows).size());
+  size_t results = 0;
+  for (size_t f = 0; f < files.size(); ++f) {
+    EXPECT_EQ(files[f].name.substr(0, files[f].name.rfind(".t4.json")) + ".json", export_json(rows)[f].name);
+    const auto table = nlohmann::json::parse(files[f].text);
+    EXPECT_EQ(table["schema_version"], "1.0.0");
+    EXPECT_TRUE(table["metadata"]["environment"]["device_query"].is_object());
+    EXPECT_TRUE(table["metadata"]["environment"]["requirements"].is_array());
+    std::set<std::string> configurations;
+    for (const auto& result : table["results"]) {
+      ++results;
+      EXPECT_TRUE(configurations.insert(result["configuration"].dump()).second) << result;
+      EXPECT_EQ(result["invalidity"], "correct");
+      EXPECT_TRUE(result["correctness"].is_number());
+      EXPECT_EQ(result["objectives"], nlohmann::json::array({"time"}));
+      ASSERT_EQ(result["times"]["runtimes"].size(), 1u);
+      EXPECT_EQ(result["measurements"][0]["name"], "time");
+      EXPECT_EQ(result["measurements"][0]["unit"], "ms");
+      EXPECT_EQ(result["measurements"][0]["value"], result["times"]["runtimes"][0]);
+    }
+  }
+  EXPECT_EQ(results, 2 * rows.size() - 1) << "one has no runner-up";
+  const auto one = nlohmann::json::parse(export_t4({sample_row({3, 12})})[0].text)["results"];
+  EXPECT_EQ(one[0]["configuration"]["BATCH"], 8);
+  EXPECT_EQ(one[0]["configuration"]["LEN"], 4096);
+  EXPECT_DOUBLE_EQ(one[0]["times"]["runtimes"][0].get<double>(), sample_row({3, 12}).winner.median_us / 1000);
+  EXPECT_DOUBLE_EQ(one[1]["times"]["runtimes"][0].get<double>(), 0.0125);
+  EXPECT_EQ(one[1]["configuration"]["NUM_STAGES"], 2);
+  std::mt19937 random(2);
+  std::shuffle(rows.begin(), rows.end(), random);
+  for (size_t f = 0; f < files.size(); ++f) EXPECT_EQ(export_t4(rows)[f].text, files[f].text);
 }
 
 }  // namespace

@@ -3,6 +3,10 @@ foreach(part statistics race search recording work session shard ab answer)
 endforeach()
 target_compile_definitions(tuner_recording_test PRIVATE PAGETUNE_RECORDINGS="${CMAKE_CURRENT_LIST_DIR}/recordings")
 
+# The header that export writes, by the compiler that builds this.
+pagetune_test(tuner_header_test tuner_header_test.cpp LIBS pagetune_tuner)
+target_compile_definitions(tuner_header_test PRIVATE PAGETUNE_CXX="${CMAKE_CXX_COMPILER}")
+
 # Sessions with worker processes, and the program that plays the workers.
 add_executable(tuner_worker_helper tuner_worker_helper.cpp)
 target_link_libraries(tuner_worker_helper PRIVATE pagetune_tuner)
@@ -17,7 +21,7 @@ add_dependencies(tuner_faults_test pagetune_program)
 
 # The program as a user runs it, on the CPU backend with a cache directory of its own.
 if(PAGETUNE_CPU_BACKEND)
-  foreach(program cli_test cli_fleet_test)
+  foreach(program cli_test cli_fleet_test cli_import_test)
     pagetune_test(${program} ${program}.cpp LIBS pagetune_store SQLiteCpp)
     target_compile_definitions(${program} PRIVATE PAGETUNE_PROGRAM="$<TARGET_FILE:pagetune_program>")
     add_dependencies(${program} pagetune_program pagetune_cpu)

@@ -8,12 +8,14 @@
 
 #include "cache_db/blocklist.hpp"
 #include "cache_db/export.hpp"
+#include "cache_db/export_header.hpp"
 #include "cache_db/store.hpp"
 #include "pagetune/error.hpp"
 #include "tuner/cli/exit_code.hpp"
 #include "tuner/cli/options.hpp"
 #include "tuner/cli/verbs.hpp"
 #include "tuner/cli/workset.hpp"
+#include "tuner/header_tables.hpp"
 
 namespace pagetune::cli {
 namespace {
@@ -28,11 +30,17 @@ struct ExportArguments {
   bool json = false;
 };
 
+// Who reads the file meanwhile has the old one to the end.
 void write_file(const fs::path& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  const fs::path unfinished = path.string() + ".part";
+  std::ofstream file(unfinished, std::ios::binary | std::ios::trunc);
   file << text;
   file.close();
-  if (!file) throw Error(ErrorCode::io, fmt::format("'{}' could not be written: name a directory that is writable and has {} bytes free", path.string(), text.size()));
+  std::error_code failure;
+  if (file) fs::rename(unfinished, path, failure);
+  if (file && !failure) return;
+  fs::remove(unfinished, failure);
+  throw Error(ErrorCode::io, fmt::format("'{}' could not be written: name a directory that is writable and has {} bytes free", path.string(), text.size()));
 }
 
 // Rows of the model's specs, or all; without those whose config is blocked since.
@@ -48,18 +56,30 @@ std::vector<Store::Row> chosen_rows(const ExportArguments& arguments, const Stor
   return rows;
 }
 
+std::vector<ExportedFile> exported(const std::vector<Store::Row>& rows, const std::string& format) {
+  if (format == "json") return export_json(rows);
+  if (format == "csv") return {{"winners.csv", export_csv(rows)}};
+  if (format == "t4") return export_t4(rows);
+  if (format == "header") return {{"pagetune_tables.hpp", export_header(header_tables(rows))}};
+  return {{"winners.db", export_db(rows)}};
+}
+
+// A winners.db to ship is no store: it has no blocked configs, and a store's own may hold more winners.
+void require_no_store_in(const std::string& out, const Store& store) {
+  std::error_code ignored;
+  if (fs::equivalent(out, store.dir(), ignored) || fs::exists(fs::path(out) / "kernels.db", ignored))
+    throw UsageError(fmt::format("--out is '{}', the directory of a store, whose winners.db would be replaced: name another directory", out));
+}
+
 int run_export(const ExportArguments& arguments) {
   auto store = Store::open();
+  if (arguments.format == "db") require_no_store_in(arguments.out, *store);
   std::vector<Store::Row> rows = chosen_rows(arguments, *store);
   print_problems(*store);
   if (rows.empty())
     throw Error(ErrorCode::invalid_argument, fmt::format("there is nothing to export: the store {} has no winner{}; run pagetune tune first", store->dir(),
                                                          arguments.model.model.empty() ? "" : " of this model and shape"));
-  std::vector<ExportedFile> files;
-  if (arguments.format == "json")
-    files = export_json(rows);
-  else
-    files.push_back({"winners.csv", export_csv(rows)});
+  const std::vector<ExportedFile> files = exported(rows, arguments.format);
 
   std::error_code failure;
   fs::create_directories(arguments.out, failure);
@@ -82,8 +102,8 @@ void add_export(CLI::App& app, Run& run) {
   CLI::App* verb = app.add_subcommand("export", "Write winners as files: all, or those of a model");
   add_model_options(*verb, arguments->model);
   verb->get_option("model")->required(false);
-  verb->add_option("--format", arguments->format, "json: one table per kernel and device; csv: one file with a line per winner")
-      ->check(CLI::IsMember({"json", "csv"}))
+  verb->add_option("--format", arguments->format, "json: one table per kernel and device; csv: one file with a line per winner; header: one C++17 header for programs without pagetune; db: a winners.db to ship; t4: results as Kernel Tuner writes them, one file per kernel and device")
+      ->check(CLI::IsMember({"json", "csv", "header", "db", "t4"}))
       ->capture_default_str();
   verb->add_option("--out", arguments->out, "Directory to write to")->required();
   verb->add_flag("--json", arguments->json, "Print one JSON document about what was written");

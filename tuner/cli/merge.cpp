@@ -1,21 +1,13 @@
-#include <algorithm>
 #include <filesystem>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "cache_db/blocklist.hpp"
 #include "cache_db/source.hpp"
-#include "cache_db/store.hpp"
-#include "cache_db/table.hpp"
-#include "codegen/generate.hpp"
 #include "pagetune/error.hpp"
 #include "tuner/cli/exit_code.hpp"
-#include "tuner/cli/table.hpp"
+#include "tuner/cli/take_in.hpp"
 #include "tuner/cli/verbs.hpp"
-#include "tuner/cli/winners_view.hpp"
-#include "tuner/cli/workset.hpp"
-#include "tuner/session.hpp"
 
 namespace pagetune::cli {
 namespace {
@@ -28,16 +20,6 @@ struct MergeArguments {
   std::string into;
   bool json = false;
 };
-
-MergeRule rule_of_this_build() {
-  MergeRule rule;
-  rule.is_current = [](const Store::Row& row) {
-    Target target = target_of(row.environment);
-    return is_current(row.winner, row.spec, target, MeasurePolicy::for_backend(target.backend));
-  };
-  rule.block_is_current = Blocklist::is_of_this_build;
-  return rule;
-}
 
 // One entry per path of the command line, also for those that could not be read.
 struct Sources {
@@ -67,71 +49,20 @@ Sources read_sources(const MergeArguments& arguments) {
   return all;
 }
 
-std::string counted(size_t count, const std::string& what) { return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s"); }
-
-std::string interval_text(const Winner& w) { return fmt::format("{:.2f} to {:.2f}", w.ci_low_us, w.ci_high_us); }
-
-std::string config_text(const KernelConfig& config) { return fmt::format("V{}, splits {}, {}", config.variant(), config.num_splits(), shape_text(config)); }
-
-void print_conflicts(const std::vector<Conflict>& conflicts) {
-  if (conflicts.empty()) return;
-  Table table({"device", "kernel", "batch x len", "", "config", ">95 % interval us", "from"});
-  for (const Conflict& conflict : conflicts) {
-    table.add({conflict.kept.environment.file_name(), spec_text(conflict.kept.spec), conflict.kept.winner.bucket.text(), "kept", config_text(conflict.kept.winner.config),
-               interval_text(conflict.kept.winner), conflict.kept_from});
-    table.add({"", "", "", "other", config_text(conflict.other.winner.config), interval_text(conflict.other.winner), conflict.other_from});
-  }
-  fmt::print("{}: other configs, and times that exclude each other. Were all machines alike and idle?\n{}\n", counted(conflicts.size(), "conflict"), table.text());
-}
-
-Json conflicts_json(const std::vector<Conflict>& conflicts) {
-  Json entries = Json::array();
-  for (const Conflict& conflict : conflicts) {
-    auto side = [&](const Store::Row& row, const std::string& from) {
-      Json entry = winner_json(row.spec, row.winner);
-      entry.erase("spec");
-      entry["from"] = from;
-      return entry;
-    };
-    entries.push_back({{"environment", Json::parse(conflict.kept.environment.canonical_json())},
-                       {"spec", Json::parse(canonical_json(conflict.kept.spec))},
-                       {"kept", side(conflict.kept, conflict.kept_from)},
-                       {"other", side(conflict.other, conflict.other_from)}});
-  }
-  return entries;
-}
-
-// Winners that name a kernel which some machine found wrong.
-int blocked_winners(const Merged& merged, const Store& store) {
-  BlockedWinners blocked(store);
-  return static_cast<int>(std::count_if(merged.rows.begin(), merged.rows.end(), [&](const Store::Row& row) { return blocked.has(row.winner); }));
-}
-
 int run_merge(const MergeArguments& arguments) {
   if (arguments.into.empty()) throw UsageError("--into is empty: name the directory of a store, which is made if need be");
   if (fs::is_regular_file(arguments.into)) throw UsageError(fmt::format("--into is '{}', a file: name the directory of a store, which is made if need be", arguments.into));
   Sources sources = read_sources(arguments);
   if (sources.contents.empty() && !sources.complete) throw Error(ErrorCode::io, "no store could be read: nothing was merged");
-  auto store = Store::open(arguments.into);
-  std::optional<Merged> merged = store->merge(sources.contents, rule_of_this_build());
-  print_problems(*store);
-  if (!merged) throw Error(ErrorCode::io, fmt::format("the store '{}' could not be written: nothing was merged", arguments.into));
-  const int blocked = blocked_winners(*merged, *store);
-  if (blocked > 0) fmt::print(stderr, "{} of the winners name kernels that a machine found wrong or crashing and do not answer: pagetune tune on the merged store measures their buckets again\n", blocked);
+  const TakenIn taken = take_in(arguments.into, sources.contents);
   if (arguments.json) {
-    fmt::print("{}\n", Json{{"store", store->dir()},
-                            {"sources", sources.report},
-                            {"winners", merged->rows.size()},
-                            {"added", merged->added},
-                            {"replaced", merged->replaced},
-                            {"blocked", merged->blocks.size()},
-                            {"blocked_winners", blocked},
-                            {"conflicts", conflicts_json(merged->conflicts)}}
-                           .dump(2));
+    Json document{{"store", taken.store}, {"sources", sources.report}};
+    document.update(taken_json(taken));
+    fmt::print("{}\n", document.dump(2));
   } else {
-    print_conflicts(merged->conflicts);
-    fmt::print("{} merged into {}: {}, {} of them new and {} replaced; {}; {}\n", counted(sources.contents.size(), "store"), store->dir(), counted(merged->rows.size(), "winner"), merged->added,
-               merged->replaced, counted(merged->blocks.size(), "blocked config"), counted(merged->conflicts.size(), "conflict"));
+    print_conflicts(taken.merged.conflicts);
+    fmt::print("{} merged into {}: {}, {} of them new and {} replaced; {}; {}\n", counted(sources.contents.size(), "store"), taken.store, counted(taken.merged.rows.size(), "winner"), taken.merged.added,
+               taken.merged.replaced, counted(taken.merged.blocks.size(), "blocked config"), counted(taken.merged.conflicts.size(), "conflict"));
   }
   return sources.complete ? kDone : kPartly;
 }

@@ -16,6 +16,7 @@ void add_bench(CLI::App&, Run&);
 void add_ab(CLI::App&, Run&);
 void add_export(CLI::App&, Run&);
 void add_merge(CLI::App&, Run&);
+void add_import(CLI::App&, Run&);
 void add_explain(CLI::App&, Run&);
 void add_report(CLI::App&, Run&);
 void add_gen(CLI::App&, Run&);

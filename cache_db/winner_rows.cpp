@@ -95,12 +95,16 @@ std::optional<Winner> read_winner(SQLite::Statement& row) {
   }
 }
 
-std::vector<std::optional<Store::Row>> read_rows(SQLite::Database& db, int64_t most) {
+void append_rows(SQLite::Database& db, std::vector<std::optional<Store::Row>>& rows, int64_t most) {
   SQLite::Statement select(db, fmt::format("SELECT w.*, env.json, spec.json FROM (SELECT {} FROM winner) AS w JOIN env USING (env_id) "
                                            "JOIN spec USING (spec_key) LIMIT {}",
                                            kWinnerColumns, most));
-  std::vector<std::optional<Store::Row>> rows;
   while (select.executeStep()) rows.push_back(read_row(select));
+}
+
+std::vector<std::optional<Store::Row>> read_rows(SQLite::Database& db, int64_t most) {
+  std::vector<std::optional<Store::Row>> rows;
+  append_rows(db, rows, most);
   return rows;
 }
 

@@ -27,6 +27,8 @@ std::optional<Winner> read_winner(SQLite::Statement& row);
 
 // All rows, at most `most`; -1: no limit. Nothing in the place of a row that does not match its digest, its environment or its spec.
 std::vector<std::optional<Store::Row>> read_rows(SQLite::Database&, int64_t most = -1);
+// The same, put behind what is there already: if damage ends the reading, all before it are in `rows`.
+void append_rows(SQLite::Database&, std::vector<std::optional<Store::Row>>& rows, int64_t most = -1);
 // The blocklist likewise. Nothing in the place of an entry that is not a config.
 std::vector<std::optional<Store::Block>> read_blocks(SQLite::Database&, int64_t most = -1);
 

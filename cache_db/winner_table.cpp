@@ -83,6 +83,28 @@ void write_block(SQLite::Database& db, const Store::Block& block) {
   insert.exec();
 }
 
+}  // namespace
+
+void write_missing(SQLite::Database& db, const std::vector<Store::Row>& rows, const std::vector<Store::Block>& blocks) {
+  const auto holds = [&](const char* table, const auto&... key) {
+    SQLite::Statement select(db, fmt::format("SELECT 1 FROM {}", table));
+    Binder binder(select);
+    (binder << ... << key);
+    return select.executeStep();
+  };
+  for (const Store::Row& row : rows) {
+    const Winner& w = row.winner;
+    if (holds("winner WHERE env_id=? AND spec_key=? AND batch=? AND len=?", w.env_key, w.spec_key, w.bucket.batch(), w.bucket.len())) continue;
+    write_environment(db, w.env_key, row.environment);
+    write_spec(db, w.spec_key, row.spec);
+    write_winner(db, w, row.spec);
+  }
+  for (const Store::Block& block : blocks)
+    if (!holds("blocklist WHERE env_id=? AND spec_key=? AND config=?", block.env_key, block.spec_key, block.config.canonical_json())) write_block(db, block);
+}
+
+namespace {
+
 std::string damaged_sentence(const Database& db) {
   return fmt::format("{} holds winners that do not match their digest (damaged, edited by hand or of another version); they are ignored, "
                      "tune those buckets again or import them from an exported table",

@@ -12,6 +12,9 @@
 
 namespace pagetune {
 
+// Those of the rows and blocks whose place in the file is empty.
+void write_missing(SQLite::Database&, const std::vector<Store::Row>&, const std::vector<Store::Block>&);
+
 class WinnerTable {
  public:
   WinnerTable(const std::string& dir, Problems& problems);

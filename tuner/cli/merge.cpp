@@ -11,6 +11,7 @@
 #include "codegen/generate.hpp"
 #include "pagetune/error.hpp"
 #include "tuner/cli/exit_code.hpp"
+#include "tuner/cli/store_summary.hpp"
 #include "tuner/cli/table.hpp"
 #include "tuner/cli/verbs.hpp"
 #include "tuner/cli/winners_view.hpp"
@@ -67,8 +68,6 @@ Sources read_sources(const MergeArguments& arguments) {
   return all;
 }
 
-std::string counted(size_t count, const std::string& what) { return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s"); }
-
 std::string interval_text(const Winner& w) { return fmt::format("{:.2f} to {:.2f}", w.ci_low_us, w.ci_high_us); }
 
 std::string config_text(const KernelConfig& config) { return fmt::format("V{}, splits {}, {}", config.variant(), config.num_splits(), shape_text(config)); }
@@ -81,7 +80,7 @@ void print_conflicts(const std::vector<Conflict>& conflicts) {
                interval_text(conflict.kept.winner), conflict.kept_from});
     table.add({"", "", "", "other", config_text(conflict.other.winner.config), interval_text(conflict.other.winner), conflict.other_from});
   }
-  fmt::print("{}: other configs, and times that exclude each other. Were all machines alike and idle?\n{}\n", counted(conflicts.size(), "conflict"), table.text());
+  fmt::print("{}: other configs, and times that exclude each other. Were all machines alike and idle?\n{}\n", counted(std::ssize(conflicts), "conflict"), table.text());
 }
 
 Json conflicts_json(const std::vector<Conflict>& conflicts) {
@@ -130,8 +129,8 @@ int run_merge(const MergeArguments& arguments) {
                            .dump(2));
   } else {
     print_conflicts(merged->conflicts);
-    fmt::print("{} merged into {}: {}, {} of them new and {} replaced; {}; {}\n", counted(sources.contents.size(), "store"), store->dir(), counted(merged->rows.size(), "winner"), merged->added,
-               merged->replaced, counted(merged->blocks.size(), "blocked config"), counted(merged->conflicts.size(), "conflict"));
+    fmt::print("{} merged into {}: {}, {} of them new and {} replaced; {}; {}\n", counted(std::ssize(sources.contents), "store"), store->dir(), counted(std::ssize(merged->rows), "winner"), merged->added,
+               merged->replaced, counted(std::ssize(merged->blocks), "blocked config"), counted(std::ssize(merged->conflicts), "conflict"));
   }
   return sources.complete ? kDone : kPartly;
 }

@@ -9,7 +9,6 @@
 #include "pagetune/error.hpp"
 
 namespace pagetune {
-namespace {
 
 Schema kernels_schema() {
   Schema schema;
@@ -24,11 +23,11 @@ Schema kernels_schema() {
   return schema;
 }
 
-void evict(SQLite::Database& db, const std::string& newest, int64_t limit) {
+void evict(SQLite::Database& db, const std::string& kept, int64_t limit) {
   int64_t bytes = db.execAndGet("SELECT coalesce(sum(size), 0) FROM blob").getInt64();
   while (bytes > limit) {
     SQLite::Statement oldest(db, "SELECT rowid, size FROM blob WHERE binary_key<>? ORDER BY last_used_day, rowid LIMIT 1");
-    oldest.bind(1, newest);
+    oldest.bind(1, kept);
     if (!oldest.executeStep()) return;
     bytes -= std::max<int64_t>(oldest.getColumn(1).getInt64(), 0);
     SQLite::Statement remove(db, "DELETE FROM blob WHERE rowid=?");
@@ -37,6 +36,8 @@ void evict(SQLite::Database& db, const std::string& newest, int64_t limit) {
     remove.exec();
   }
 }
+
+namespace {
 
 struct Found {
   Binary binary;

@@ -9,10 +9,17 @@
 
 namespace pagetune {
 
+inline constexpr int64_t kMostBinaryBytes = int64_t{512} << 20;  // of data
+
+Schema kernels_schema();
+
+// Deletes binaries, the least recently used first, until those that are left have `limit` bytes of data at most; never the one with the key `kept`.
+void evict(SQLite::Database&, const std::string& kept, int64_t limit);
+
 class BinaryTable {
  public:
   // limit: bytes of data kept. The least recently used go first, by day: a finer order would cost a write per read.
-  BinaryTable(const std::string& dir, Problems& problems, int64_t limit = int64_t{512} << 20);
+  BinaryTable(const std::string& dir, Problems& problems, int64_t limit = kMostBinaryBytes);
 
   bool usable() { return db_.usable(); }
   std::optional<Binary> find(const std::string& key);

@@ -60,6 +60,12 @@ bool wal_is_safe(int version) {
   return version >= kFixed || (line == 3'050 && patch >= 7) || (line == 3'044 && patch >= 6);
 }
 
+const char* wanted_journal() { return wal_is_safe(sqlite3_libversion_number()) ? "wal" : "delete"; }
+
+bool is_empty(SQLite::Database& db) {
+  return query_int(db, "PRAGMA application_id") == 0 && query_int(db, "PRAGMA user_version") == 0 && query_int(db, "SELECT count(*) FROM sqlite_master") == 0;
+}
+
 std::string refusal(SQLite::Database& db, const Schema& schema) {
   if (query_int(db, "PRAGMA application_id") != kApplicationId) return "it is not a database of pagetune";
   if (int64_t version = query_int(db, "PRAGMA user_version"); version != schema.user_version)
@@ -104,9 +110,9 @@ bool Database::run(const std::function<void(SQLite::Database&)>& work, Access ac
   int repairs = 0, busy_rounds = 0;
   while (repairs < 2) {
     ensure_open();
-    if (mode_ == Mode::unusable || (mode_ == Mode::read_only && access == Access::write)) return false;
+    if (mode_ == Mode::unusable || (mode_ == Mode::read_only && access != Access::read)) return false;
     try {
-      if (access == Access::read) {
+      if (access != Access::write) {
         work(*connection_);
       } else {
         SQLite::Transaction transaction(*connection_, SQLite::TransactionBehavior::IMMEDIATE);
@@ -120,6 +126,9 @@ bool Database::run(const std::function<void(SQLite::Database&)>& work, Access ac
         set_aside();
       } else if ((error.getErrorCode() & 0xff) == SQLITE_BUSY && ++busy_rounds < kBusyRounds) {
         continue;
+      } else if (access == Access::vacuum) {
+        problems_.say(fmt::format("{} could not be made smaller: {}; it keeps its free pages for what comes", path_, error.what()));
+        return false;
       } else {
         problems_.say(fmt::format("{} could not be {}: {}; {}", path_, access == Access::read ? "read" : "written", error.what(),
                                   access == Access::read ? "its rows count as absent" : schema_.if_lost));
@@ -128,6 +137,10 @@ bool Database::run(const std::function<void(SQLite::Database&)>& work, Access ac
     }
   }
   return false;
+}
+
+bool Database::vacuum() {
+  return run([](SQLite::Database& db) { db.exec("VACUUM"); }, Access::vacuum);
 }
 
 void Database::ensure_open() {
@@ -204,7 +217,7 @@ void Database::configure(SQLite::Database& db) {
 }
 
 void Database::choose_journal(SQLite::Database& db) {
-  const char* wanted = wal_is_safe(sqlite3_libversion_number()) ? "wal" : "delete";
+  const char* wanted = wanted_journal();
   std::string now = db.execAndGet("PRAGMA journal_mode").getString();
   if (now == wanted || sqlite3_db_readonly(db.getHandle(), "main") == 1) return;
   try {
@@ -219,7 +232,7 @@ void Database::choose_journal(SQLite::Database& db) {
 // True if the file is ours to use. Another program's file, or another version's, is left as it is.
 bool Database::accept_contents(SQLite::Database& db) {
   configure(db);
-  bool empty = query_int(db, "PRAGMA application_id") == 0 && query_int(db, "PRAGMA user_version") == 0 && query_int(db, "SELECT count(*) FROM sqlite_master") == 0;
+  const bool empty = is_empty(db);
   std::string reason = empty ? "" : refusal(db, schema_);
   if (reason.empty()) choose_journal(db);
   if (empty) {

@@ -34,6 +34,11 @@ constexpr int kApplicationId = 0x5054554e;
 // A race between a checkpoint and a write of two connections can lose commits of a WAL database in SQLite 3.7.0 to 3.51.2; the
 // releases 3.44.6 and 3.50.7 of older lines have the repair. version: sqlite3_libversion_number().
 bool wal_is_safe(int version);
+// The mode that follows for the SQLite of this process: "wal" or "delete".
+const char* wanted_journal();
+
+// Nothing was ever written into it: SQLite takes a file of no bytes for one too.
+bool is_empty(SQLite::Database&);
 
 // Why a file does not hold this schema's tables and nothing but tables; empty if it does. Throws SQLite::Exception for damage.
 std::string refusal(SQLite::Database&, const Schema&);
@@ -62,9 +67,11 @@ class Database {
   // One transaction, begun IMMEDIATE: waiting for other writers happens at its start, never at an upgrade of the lock. False if
   // nothing was stored.
   bool write(const std::function<void(SQLite::Database&)>& work) { return run(work, Access::write); }
+  // Gives free pages back to the file system. Needs the file's size once more, on disk and in memory.
+  bool vacuum();
 
  private:
-  enum class Access { read, write };
+  enum class Access { read, write, vacuum };
   enum class Mode { closed, read_write, read_only, unusable };
 
   bool run(const std::function<void(SQLite::Database&)>& work, Access);

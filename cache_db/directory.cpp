@@ -40,12 +40,16 @@ int make_directories(const std::filesystem::path& path) {
 
 }  // namespace
 
-std::string Store::default_dir() {
-  if (const char* set = std::getenv("PAGETUNE_CACHE_DIR"); set && *set) return set;
-  if (std::string base = absolute_env("XDG_CACHE_HOME"); !base.empty()) return base + "/pagetune";
-  if (std::string home = absolute_env("HOME"); !home.empty()) return home + "/.cache/pagetune";
-  return kMemory;
+DefaultDirectory default_directory() {
+  if (const char* set = std::getenv("PAGETUNE_CACHE_DIR"); set && *set) return {set, "PAGETUNE_CACHE_DIR"};
+  if (std::string base = absolute_env("XDG_CACHE_HOME"); !base.empty()) return {base + "/pagetune", "XDG_CACHE_HOME"};
+  if (std::string home = absolute_env("HOME"); !home.empty()) return {home + "/.cache/pagetune", "HOME"};
+  return {kMemory, "none"};
 }
+
+std::string Store::default_dir() { return default_directory().path; }
+
+bool is_memory(const std::string& wanted) { return wanted == kMemory || wanted == "/dev/null"; }
 
 std::string distrust(const std::string& path, PathKind kind) {
   struct stat info {};
@@ -59,7 +63,7 @@ std::string distrust(const std::string& path, PathKind kind) {
 }
 
 std::string open_directory(const std::string& wanted, Problems& problems) {
-  if (wanted == kMemory || wanted == "/dev/null") return kMemory;
+  if (is_memory(wanted)) return kMemory;
   std::error_code error;
   std::filesystem::path path = std::filesystem::absolute(wanted, error);
   if (error) {

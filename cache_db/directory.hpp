@@ -10,9 +10,17 @@
 namespace pagetune {
 
 inline constexpr const char* kMemory = ":memory:";
+// ":memory:" and "/dev/null": nothing is to be kept.
+bool is_memory(const std::string& wanted);
+
+// Which directory holds the store unless a caller names one, and which rule says so: "PAGETUNE_CACHE_DIR", "XDG_CACHE_HOME", "HOME" or "none".
+struct DefaultDirectory {
+  std::string path, rule;
+};
+DefaultDirectory default_directory();
 
 // Absolute path of a directory that belongs to this user (or root) and that nobody else can write, made with mode 0700 if need be;
-// kMemory with a sentence in `problems` otherwise. ":memory:" and "/dev/null" mean memory and are no problem.
+// kMemory with a sentence in `problems` otherwise. Memory by wish is no problem.
 std::string open_directory(const std::string& wanted, Problems& problems);
 
 // Why a path that exists must not be trusted: a link, a foreign owner, writable by others. Empty if it may be.

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <sqlite3.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -10,6 +9,7 @@
 #include <filesystem>
 #include <map>
 
+#include "cache_db/quiet_file.hpp"
 #include "cache_db/table.hpp"
 #include "cache_db/winner_json.hpp"
 #include "cache_db/winner_rows.hpp"
@@ -21,44 +21,22 @@ namespace {
 
 [[noreturn]] void fail(const std::string& path, const std::string& why) { throw Error(ErrorCode::io, fmt::format("{} cannot be read as winners: {}", path, why)); }
 
-struct stat info_of(const std::string& path) {
-  struct stat info {};
-  if (stat(path.c_str(), &info) != 0) fail(path, std::strerror(errno));
-  return info;
-}
-
-// Another process's write shows in one of these.
-bool unchanged(const struct stat& a, const struct stat& b) {
-  return a.st_ino == b.st_ino && a.st_size == b.st_size && a.st_mtim.tv_sec == b.st_mtim.tv_sec && a.st_mtim.tv_nsec == b.st_mtim.tv_nsec;
+FileStamp required_stamp(const std::string& path) {
+  std::optional<FileStamp> stamp = stamp_of(path);
+  if (!stamp) fail(path, std::strerror(errno));
+  return *stamp;
 }
 
 // SQLite would replay such a file into the database, and follow names that stand in it.
 void require_no_unfinished_write(const std::string& path) {
-  for (const char* side : {"-journal", "-wal"}) {
-    struct stat info {};
-    if (stat((path + side).c_str(), &info) == 0 && info.st_size > 0)
+  for (const char* side : {"-journal", "-wal"})
+    if (side_bytes(path, side) > 0)
       fail(path, fmt::format("{}{} holds a write that is not finished. Wait until its tuning has ended; if that was killed, run PAGETUNE_CACHE_DIR={} pagetune info once", path, side,
                              std::filesystem::path(path).parent_path().string()));
-  }
 }
-
-std::string uri_of(const std::string& path) {
-  std::string uri = "file:";
-  for (char c : path) uri += std::isalnum(static_cast<unsigned char>(c)) || std::strchr("/._-", c) ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
-  return uri + "?immutable=1";  // no locks, no journal, no files beside it
-}
-
-bool is_key(const std::string& text) { return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string::npos; }
 
 bool is_printable(const std::string& text) {
   return std::none_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
-}
-
-void limit(SQLite::Database& db) {
-  sqlite3* handle = db.getHandle();
-  sqlite3_limit(handle, SQLITE_LIMIT_LENGTH, kLongestSourceRow);
-  sqlite3_db_config(handle, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
-  for (const char* setting : {"trusted_schema=0", "cell_size_check=1", "query_only=1", "temp_store=2"}) db.exec(fmt::format("PRAGMA {}", setting));
 }
 
 template <class Row>
@@ -97,16 +75,24 @@ void take_blocks(SQLite::Database& db, const std::string& path, Source& source) 
 
 }  // namespace
 
-std::string row_refusal(const Store::Row& row) {
-  const Winner& w = row.winner;
+bool is_key(const std::string& text) { return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string::npos; }
+
+std::string form_refusal(const Winner& w) {
   if (!(w.median_us > 0 && w.ci_low_us > 0 && w.ci_low_us <= w.ci_high_us)) return "the 95 % interval is none: it must lie above 0 and its lower end not above its upper";
   try {
     winner_to_json(w).dump();  // throws for text that is not UTF-8
     for (const std::string* text : {&w.reason, &w.policy_hash, &w.space_hash, &w.generator_hash, &w.session})
       if (!is_printable(*text)) return "the text holds control characters";
-    return supports(row.spec, w.config, target_of(row.environment)).reason;
   } catch (const nlohmann::json::exception&) {
     return "the text is not UTF-8";
+  }
+  return "";
+}
+
+std::string row_refusal(const Store::Row& row) {
+  if (std::string reason = form_refusal(row.winner); !reason.empty()) return reason;
+  try {
+    return supports(row.spec, row.winner.config, target_of(row.environment)).reason;
   } catch (const Error& error) {
     return error.what();
   }
@@ -119,15 +105,16 @@ Source read_source(const std::string& wanted, const std::string& spec_key) {
   if (std::filesystem::is_directory(found, error)) found = std::filesystem::canonical(found / "winners.db", error);
   if (error) fail(wanted, fmt::format("it holds no winners.db ({})", error.message()));
   const std::string path = found.string();
-  struct stat before = info_of(path);
-  if (!S_ISREG(before.st_mode)) fail(path, "it is not a regular file");
-  if (before.st_size > kLargestSource) fail(path, fmt::format("it has {} bytes; {} are allowed", before.st_size, kLargestSource));
+  const FileStamp before = required_stamp(path);
+  if (!before.regular) fail(path, "it is not a regular file");
+  if (before.bytes > kLargestSource) fail(path, fmt::format("it has {} bytes; {} are allowed", before.bytes, kLargestSource));
   require_no_unfinished_write(path);
   Source source;
   source.content.name = path;
   try {
-    SQLite::Database db(uri_of(path), SQLite::OPEN_READONLY | SQLite::OPEN_URI);
-    limit(db);
+    const std::unique_ptr<SQLite::Database> opened = open_quietly(path);
+    SQLite::Database& db = *opened;
+    sqlite3_limit(db.getHandle(), SQLITE_LIMIT_LENGTH, kLongestSourceRow);
     if (std::string reason = refusal(db, winners_schema()); !reason.empty()) fail(path, reason);
     if (spec_key.empty()) {
       if (std::string verdict = db.execAndGet("PRAGMA integrity_check(1)").getString(); verdict != "ok") fail(path, "it is damaged: " + verdict);
@@ -138,7 +125,7 @@ Source read_source(const std::string& wanted, const std::string& spec_key) {
     fail(path, failure.what());
   }
   require_no_unfinished_write(path);
-  if (!unchanged(before, info_of(path))) fail(path, "it was written while it was read; try again when its tuning has ended");
+  if (required_stamp(path) != before) fail(path, "it was written while it was read; try again when its tuning has ended");
   return source;
 }
 

@@ -25,5 +25,10 @@ Source read_source(const std::string& path, const std::string& spec_key = "");
 // Why a row from outside is not taken, beyond what its digest says; empty if it is: a config that the space does not admit, an interval that is none, text that is not
 // printable UTF-8.
 std::string row_refusal(const Store::Row&);
+// Of it, what no change of the space can heal: the interval and the text.
+std::string form_refusal(const Winner&);
+
+// Of the form that env_key, spec_key and a binary's key have: 64 hexadecimal digits.
+bool is_key(const std::string&);
 
 }  // namespace pagetune

@@ -10,9 +10,6 @@
 #include "pagetune/error.hpp"
 
 namespace pagetune {
-namespace {
-
-constexpr const char* kColumns = "env_id, spec_key, batch, len, hits, last_day, environment, spec";
 
 Schema untuned_schema() {
   Schema schema;
@@ -21,10 +18,12 @@ Schema untuned_schema() {
     CREATE TABLE untuned (env_id TEXT NOT NULL, spec_key TEXT NOT NULL, batch INTEGER NOT NULL, len INTEGER NOT NULL, hits INTEGER NOT NULL,
       last_day INTEGER NOT NULL, environment TEXT NOT NULL, spec TEXT NOT NULL, PRIMARY KEY (env_id, spec_key, batch, len));
   )";
-  schema.columns = {{"untuned", kColumns}};
+  schema.columns = {{"untuned", kUntunedColumns}};
   schema.if_lost = "calls that no winner answers for are not counted";
   return schema;
 }
+
+namespace {
 
 // A power of two between two others, as its exponent.
 std::optional<int> exponent(int64_t value, int least, int cells) {
@@ -33,8 +32,9 @@ std::optional<int> exponent(int64_t value, int least, int cells) {
   return log2 >= least && log2 < least + cells ? std::optional(log2) : std::nullopt;
 }
 
-// Nothing if the row is not one that add() wrote.
-std::optional<Store::Untuned> read_row(SQLite::Statement& row) {
+}  // namespace
+
+std::optional<Store::Untuned> read_untuned(SQLite::Statement& row) {
   try {
     const std::optional<int> batch = exponent(row.getColumn(2).getInt64(), 0, Bucket::kBatchCells), len = exponent(row.getColumn(3).getInt64(), Bucket::kMinLenLog2, Bucket::kLenCells);
     const int64_t hits = row.getColumn(4).getInt64();
@@ -47,7 +47,12 @@ std::optional<Store::Untuned> read_row(SQLite::Statement& row) {
   }
 }
 
-}  // namespace
+std::vector<std::optional<Store::Untuned>> read_untuned_rows(SQLite::Database& db) {
+  SQLite::Statement select(db, fmt::format("SELECT {} FROM untuned ORDER BY env_id, spec_key, batch, len", kUntunedColumns));
+  std::vector<std::optional<Store::Untuned>> rows;
+  while (select.executeStep()) rows.push_back(read_untuned(select));
+  return rows;
+}
 
 UntunedTable::UntunedTable(const std::string& dir, Problems& problems) : problems_(problems), db_(dir, "untuned.db", untuned_schema(), problems) {}
 
@@ -55,7 +60,7 @@ void UntunedTable::add(const std::vector<Store::Untuned>& calls) {
   if (calls.empty()) return;
   const int64_t today = days_since_1970();
   db_.write([&](SQLite::Database& db) {
-    SQLite::Statement insert(db, fmt::format("INSERT INTO untuned ({}) VALUES (?,?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET hits=hits+excluded.hits, last_day=excluded.last_day", kColumns));
+    SQLite::Statement insert(db, fmt::format("INSERT INTO untuned ({}) VALUES (?,?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET hits=hits+excluded.hits, last_day=excluded.last_day", kUntunedColumns));
     for (const Store::Untuned& call : calls) {
       SQLite::bind(insert, call.environment.key(), spec_key(call.spec), call.bucket.batch(), call.bucket.len(), static_cast<int64_t>(call.hits), today, call.environment.canonical_json(), canonical_json(call.spec));
       insert.exec();
@@ -68,12 +73,7 @@ void UntunedTable::add(const std::vector<Store::Untuned>& calls) {
 }
 
 std::vector<Store::Untuned> UntunedTable::all() {
-  auto read = db_.read([&](SQLite::Database& db) {
-    SQLite::Statement select(db, fmt::format("SELECT {} FROM untuned ORDER BY env_id, spec_key, batch, len", kColumns));
-    std::vector<std::optional<Store::Untuned>> rows;
-    while (select.executeStep()) rows.push_back(read_row(select));
-    return rows;
-  });
+  auto read = db_.read([](SQLite::Database& db) { return read_untuned_rows(db); });
   std::vector<Store::Untuned> calls;
   for (auto& row : read.value_or(std::vector<std::optional<Store::Untuned>>{})) {
     if (row) calls.push_back(std::move(*row));

@@ -186,6 +186,8 @@ Schema winners_schema() {
   return schema;
 }
 
+std::optional<Winner> read_winner(SQLite::Statement& row) { return RowReader().read(row); }
+
 std::vector<std::optional<Winner>> read_winners(SQLite::Database& db, const std::string& env_key, const std::string& spec_key) {
   SQLite::Statement select(db, fmt::format("SELECT {} FROM winner WHERE env_id=? AND spec_key=?", kWinnerColumns));
   select.bind(1, env_key);
@@ -196,15 +198,19 @@ std::vector<std::optional<Winner>> read_winners(SQLite::Database& db, const std:
   return rows;
 }
 
-std::vector<std::optional<Store::Row>> read_rows(SQLite::Database& db, const std::string& spec_key, int64_t most) {
+void append_rows(SQLite::Database& db, std::vector<std::optional<Store::Row>>& rows, const std::string& spec_key, int64_t most) {
   // The subquery lets the index on (env_id, spec_key, …) find a spec.
   SQLite::Statement select(db, fmt::format("SELECT w.*, env.json, spec.json FROM (SELECT {} FROM winner{}) AS w JOIN env USING (env_id) "
                                            "JOIN spec USING (spec_key) LIMIT {}",
                                            kWinnerColumns, spec_key.empty() ? "" : " WHERE env_id IN (SELECT env_id FROM env) AND spec_key=?1", most));
   if (!spec_key.empty()) select.bind(1, spec_key);
   RowReader reader;
-  std::vector<std::optional<Store::Row>> rows;
   while (select.executeStep()) rows.push_back(reader.row(select));
+}
+
+std::vector<std::optional<Store::Row>> read_rows(SQLite::Database& db, const std::string& spec_key, int64_t most) {
+  std::vector<std::optional<Store::Row>> rows;
+  append_rows(db, rows, spec_key, most);
   return rows;
 }
 
@@ -232,6 +238,21 @@ void write_block(SQLite::Database& db, const Store::Block& block) {
   SQLite::Statement insert(db, "INSERT OR REPLACE INTO blocklist (env_id, spec_key, config, reason) VALUES (?,?,?,?)");
   Binder(insert) << block.env_key << block.spec_key << block.config.canonical_json() << block.reason;
   insert.exec();
+}
+
+void write_missing(SQLite::Database& db, const std::vector<Store::Row>& rows, const std::vector<Store::Block>& blocks) {
+  const auto holds = [&](const char* table, const auto&... key) {
+    SQLite::Statement select(db, fmt::format("SELECT 1 FROM {}", table));
+    Binder binder(select);
+    (binder << ... << key);
+    return select.executeStep();
+  };
+  for (const Store::Row& row : rows) {
+    const Winner& w = row.winner;
+    if (!holds("winner WHERE env_id=? AND spec_key=? AND batch=? AND len=?", w.env_key, w.spec_key, w.bucket.batch(), w.bucket.len())) write_row(db, row);
+  }
+  for (const Store::Block& block : blocks)
+    if (!holds("blocklist WHERE env_id=? AND spec_key=? AND config=?", block.env_key, block.spec_key, block.config.canonical_json())) write_block(db, block);
 }
 
 }  // namespace pagetune

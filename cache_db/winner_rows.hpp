@@ -22,16 +22,23 @@ inline constexpr const char* kWinnerColumns =
 std::string dispatch_columns(const char* separator = ", ");
 Schema winners_schema();
 
+// Nothing if the row does not match its digest. Columns as in kWinnerColumns.
+std::optional<Winner> read_winner(SQLite::Statement& row);
+
 // The winners of a spec in an environment. Nothing in the place of a row that does not match its digest.
 std::vector<std::optional<Winner>> read_winners(SQLite::Database&, const std::string& env_key, const std::string& spec_key);
 
 // The rows of a spec (empty: of all), at most `most`; -1: no limit. Nothing in the place of a row that does not match its digest, its environment or its spec.
 std::vector<std::optional<Store::Row>> read_rows(SQLite::Database&, const std::string& spec_key = "", int64_t most = -1);
+// The same, put behind what is there already: if damage ends the reading, all before it are in `rows`.
+void append_rows(SQLite::Database&, std::vector<std::optional<Store::Row>>& rows, const std::string& spec_key = "", int64_t most = -1);
 // The blocklist likewise. Nothing in the place of an entry that is not a config.
 std::vector<std::optional<Store::Block>> read_blocks(SQLite::Database&, int64_t most = -1);
 
 // Within the caller's transaction. A row with its environment and spec, in the place of an older one of its bucket.
 void write_row(SQLite::Database&, const Store::Row&);
 void write_block(SQLite::Database&, const Store::Block&);
+// Those of the rows and blocks whose place in the file is empty.
+void write_missing(SQLite::Database&, const std::vector<Store::Row>&, const std::vector<Store::Block>&);
 
 }  // namespace pagetune

@@ -3,13 +3,17 @@
 #include <fmt/format.h>
 
 #include "pagetune/error.hpp"
+#include "runtime/cpu_provider.hpp"
+#include "runtime/cuda/cubin.hpp"
 
 namespace pagetune {
 namespace {
 
 // Host and device code must have been built from one params.h.
+bool has_these_params(const LaunchFacts& facts) { return facts.params_size == static_cast<int>(sizeof(pt_decode_params)) && facts.params_version == static_cast<int>(PT_PARAMS_VERSION); }
+
 void require_fit(const LaunchFacts& facts, const AttentionSpec& spec, const KernelConfig& config) {
-  if (facts.params_size != static_cast<int>(sizeof(pt_decode_params)) || facts.params_version != static_cast<int>(PT_PARAMS_VERSION))
+  if (!has_these_params(facts))
     throw Error(ErrorCode::mismatch, fmt::format("the kernel was built for launch parameters of {} bytes, version {}; this library has {} bytes, version {}", facts.params_size,
                                                  facts.params_version, sizeof(pt_decode_params), PT_PARAMS_VERSION));
   if (facts.variant != config.variant() || facts.kv_heads != spec.kv_heads || facts.q_heads != spec.q_heads)
@@ -26,6 +30,14 @@ Binary build_binary(Compiler& compiler, Store& store, const AttentionSpec& spec,
   binary.facts = compiler.read_facts(binary.data);
   require_fit(binary.facts, spec, config);
   return binary;
+}
+
+bool may_load(const Binary& binary) {
+  try {
+    return has_these_params(binary.kind == "cubin" ? cuda::read_cubin(binary.data, "pt_decode") : cpu_compiler().read_facts(binary.data));
+  } catch (const Error& error) {
+    return error.code() != ErrorCode::io;
+  }
 }
 
 std::shared_ptr<const Module> build_module(Device& device, Store& store, const AttentionSpec& spec, const KernelConfig& config) {

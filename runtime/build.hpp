@@ -11,4 +11,7 @@ namespace pagetune {
 Binary build_binary(Compiler&, Store&, const AttentionSpec&, const KernelConfig&, const Target&);
 std::shared_ptr<const Module> build_module(Device&, Store&, const AttentionSpec&, const KernelConfig&);
 
+// False for code that no kernel of this build comes from: of another compiler, of another CPU template or for other launch parameters. Its key does not tell, so true where its bytes do not either.
+bool may_load(const Binary&);
+
 }  // namespace pagetune

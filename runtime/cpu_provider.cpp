@@ -35,7 +35,12 @@ std::vector<std::string> candidates() {
   return {(folder / kLibrary).string(), (folder.parent_path() / "lib" / kLibrary).string(), kLibrary};
 }
 
-CpuProvider& load_provider() {
+struct Loaded {
+  CpuProvider* provider = nullptr;
+  std::string path;
+};
+
+Loaded load_provider() {
   std::string tried;
   for (const std::string& path : candidates()) {
     tried += tried.empty() ? "" : "; ";
@@ -47,7 +52,7 @@ CpuProvider& load_provider() {
     auto* open = reinterpret_cast<pagetune_cpu_open_function*>(dlsym(library, "pagetune_cpu_open"));
     std::array<char, 512> message{};
     CpuProvider* provider = open == nullptr ? nullptr : open(kCpuProviderAbi, message.data(), message.size());
-    if (provider != nullptr) return *provider;
+    if (provider != nullptr) return {provider, path};
     tried += path + ": " + (open == nullptr ? "it has no symbol pagetune_cpu_open" : message.data());
     dlclose(library);
   }
@@ -55,17 +60,18 @@ CpuProvider& load_provider() {
               std::string("the CPU backend cannot be loaded (") + tried + "); install libpagetune_cpu.so or set PAGETUNE_CPU_BACKEND to its path");
 }
 
-CpuProvider& provider() {
+const Loaded& loaded() {
   static std::mutex mutex;
-  static CpuProvider* loaded = nullptr;
+  static Loaded library;
   const std::scoped_lock lock(mutex);
-  if (loaded == nullptr) loaded = &load_provider();
-  return *loaded;
+  if (library.provider == nullptr) library = load_provider();
+  return library;
 }
 
 }  // namespace
 
-Compiler& cpu_compiler() { return provider().compiler(); }
-std::shared_ptr<Device> open_cpu_device(int threads) { return provider().open_device(threads); }
+Compiler& cpu_compiler() { return loaded().provider->compiler(); }
+std::string cpu_library() { return loaded().path; }
+std::shared_ptr<Device> open_cpu_device(int threads) { return loaded().provider->open_device(threads); }
 
 }  // namespace pagetune

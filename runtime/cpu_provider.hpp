@@ -9,6 +9,8 @@ namespace pagetune {
 
 // Error no_device with every path tried and why it failed. The library stays open; a failure is tried again at the next call.
 Compiler& cpu_compiler();
+// The file of that library. Errors likewise.
+std::string cpu_library();
 // A device with a thread pool of its own. threads: 0 for PAGETUNE_CPU_THREADS, else all hardware threads.
 std::shared_ptr<Device> open_cpu_device(int threads = 0);
 

@@ -9,6 +9,8 @@
 #include <sstream>
 
 #include <fcntl.h>
+#include <linux/capability.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -65,6 +67,7 @@ class Cli : public testing::Test {
     for (const char* scheduler : {"SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"}) unsetenv(scheduler);
     for (const auto& [name, value] : environ) setenv(name.c_str(), value.c_str(), 1);
     if (cuda_devices) setenv("CUDA_VISIBLE_DEVICES", cuda_devices, 1);
+    if (obeys_modes_ && geteuid() == 0 && prctl(PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, 0, 0, 0) != 0) _exit(kNoSuchProcess);
     for (auto [file, descriptor] : {std::pair{"out", STDOUT_FILENO}, {"err", STDERR_FILENO}})
       dup2(open((dir_ / file).c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), descriptor);
     std::vector<char*> words{const_cast<char*>(PAGETUNE_PROGRAM)};
@@ -90,6 +93,9 @@ class Cli : public testing::Test {
     return run(arguments);
   }
 
+  // Programs are denied what the modes of files deny, also where the tests run as root. Ends with kNoSuchProcess where that cannot be had.
+  bool obeys_modes_ = false;
+  static constexpr int kNoSuchProcess = 126;
   fs::path dir_;
 };
 

@@ -5,8 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "codegen/generate.hpp"
-#include "codegen/space.hpp"
+#include "tuner/session.hpp"
 
 namespace pagetune {
 namespace {
@@ -30,14 +29,14 @@ int octaves(Bucket a, Bucket b) { return std::abs(a.batch_log2 - b.batch_log2) +
 bool in_reach(Bucket a, Bucket b) { return std::abs(a.batch_log2 - b.batch_log2) <= DispatchTable::kReach && std::abs(a.len_log2 - b.len_log2) <= DispatchTable::kReach; }
 
 std::vector<std::string> remarks_on(const Winner& winner, const AttentionSpec& spec, const Target& target, const MeasurePolicy& policy) {
-  const ConfigSpace& space = ConfigSpace::builtin();
+  const Changes changes = changes_since(winner, spec, target, policy);
   std::string changed;
-  const auto compare = [&](const std::string& then, const std::string& now, const char* what) {
-    if (then != now) changed += fmt::format("{}another {}", changed.empty() ? "" : ", ", what);
+  const auto name = [&](bool is_other, const char* what) {
+    if (is_other) changed += fmt::format("{}another {}", changed.empty() ? "" : ", ", what);
   };
-  compare(winner.policy_hash, policy.hash(), "measuring policy");
-  compare(winner.space_hash, space.hash(space.family(spec.kind, target.backend)), "config space");
-  compare(winner.generator_hash, generator_hash(), "kernel generator");
+  name(changes.policy, "measuring policy");
+  name(changes.space, "config space");
+  name(changes.generator, "kernel generator");
   std::vector<std::string> made;
   if (!changed.empty()) made.push_back(fmt::format("{} is not current: measured with {}; it counts until pagetune tune measures it again", winner.bucket.text(), changed));
   return made;

@@ -398,11 +398,12 @@ bool SessionReport::complete() const {
   return count(Outcome::tuned) + count(Outcome::stored_before) == static_cast<int>(works.size()) && wrong.empty() && left_out.empty();
 }
 
-bool is_current(const Winner& winner, const AttentionSpec& spec, const Target& target, const MeasurePolicy& policy) {
+Changes changes_since(const Winner& winner, const AttentionSpec& spec, const Target& target, const MeasurePolicy& policy) {
   const ConfigSpace& space = ConfigSpace::builtin();
-  return winner.policy_hash == policy.hash() && winner.generator_hash == generator_hash() &&
-         winner.space_hash == space.hash(space.family(spec.kind, target.backend));
+  return {winner.policy_hash != policy.hash(), winner.space_hash != space.hash(space.family(spec.kind, target.backend)), winner.generator_hash != generator_hash()};
 }
+
+bool is_current(const Winner& winner, const AttentionSpec& spec, const Target& target, const MeasurePolicy& policy) { return !changes_since(winner, spec, target, policy).any(); }
 
 std::optional<Winner> current_winner(const Store& store, const std::string& env_key, const Work& work, const Target& target,
                                      const MeasurePolicy& policy) {

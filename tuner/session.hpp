@@ -67,6 +67,12 @@ struct SessionReport {
 // Throws WorkerUnavailable if the device's worker cannot be had any more; what was tuned before is stored.
 SessionReport run_session(const SessionContext&, const SessionOptions&, const std::vector<Work>&);
 
+// What of its measurement is not as this build and policy would make it: such a winner is unconfirmed.
+struct Changes {
+  bool policy = false, space = false, generator = false;
+  bool any() const { return policy || space || generator; }
+};
+Changes changes_since(const Winner&, const AttentionSpec&, const Target&, const MeasurePolicy&);
 // Does a stored winner answer for the same measurement as this build and policy would make?
 bool is_current(const Winner&, const AttentionSpec&, const Target&, const MeasurePolicy&);
 // The stored winner of a work that is_current() and not blocked since, if any.

@@ -224,8 +224,6 @@ class CudaDevice final : public Device {
     d.check(d.device_name(name, sizeof name, handle_), "reading the device's name");
     size_t memory = 0;
     d.check(d.device_memory(&memory, handle_), "reading the device's memory size");
-    int version = 0;
-    d.check(d.driver_version(&version), "reading the driver's version");
     environment_.backend = "cuda";
     environment_.device = name;
     environment_.arch = target_.arch;
@@ -235,7 +233,7 @@ class CudaDevice final : public Device {
     environment_.l2_bytes = attribute(kL2CacheSize);
     environment_.clock_khz = attribute(kClockRate);
     environment_.ecc = attribute(kEccEnabled);
-    environment_.driver = fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+    environment_.driver = driver_version();
     environment_.compiler = nvrtc_version();
     environment_.memory_bytes = static_cast<int64_t>(memory);
   }

@@ -93,6 +93,12 @@ const Driver& driver() {
   return instance;
 }
 
+std::string driver_version() {
+  int version = 0;
+  driver().check(driver().driver_version(&version), "reading the driver's version");
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
 ContextScope::ContextScope(Context context) {
   if (lost_contexts().has(context)) lost_contexts().report(context);
   const Driver& d = driver();

@@ -130,6 +130,9 @@ bool is_lost(Context);
 // The driver, initialised once per process. Error no_device with what was tried.
 const Driver& driver();
 
+// "13.0": the newest CUDA that the driver knows. Errors likewise.
+std::string driver_version();
+
 // Makes a context current for a scope; costs one look at the thread's current context where it already is. Error context_lost.
 class ContextScope {
  public:

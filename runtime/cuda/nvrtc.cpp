@@ -56,7 +56,8 @@ class Nvrtc final : public Compiler {
     short_version_ = "nvrtc " + std::to_string(major) + "." + std::to_string(minor);
     Dl_info where{};
     if (dladdr(reinterpret_cast<void*>(version_), &where) == 0 || where.dli_fname == nullptr) where.dli_fname = "";
-    const std::filesystem::path file = where.dli_fname;
+    path_ = where.dli_fname;
+    const std::filesystem::path file = path_;
     // NVRTC opens its built-ins by name alone when it first compiles: from a folder that the loader does not search (PyPI's package, say)
     // they are only found if they are loaded already.
     const auto builtins = file.parent_path() / ("libnvrtc-builtins.so." + std::to_string(major) + "." + std::to_string(minor));
@@ -70,6 +71,7 @@ class Nvrtc final : public Compiler {
 
   std::string identity() const override { return identity_; }
   const std::string& short_version() const { return short_version_; }
+  const std::string& path() const { return path_; }
 
   Binary compile(const KernelSource& source) override {
     Binary binary;
@@ -140,7 +142,7 @@ class Nvrtc final : public Compiler {
   Status (*cubin_)(Program, char*) = nullptr;
   Status (*ptx_size_)(Program, size_t*) = nullptr;
   Status (*ptx_)(Program, char*) = nullptr;
-  std::string identity_, short_version_, no_cache_;
+  std::string identity_, short_version_, path_, no_cache_;
 };
 
 Nvrtc& instance() {
@@ -152,6 +154,7 @@ Nvrtc& instance() {
 
 Compiler& nvrtc() { return instance(); }
 std::string nvrtc_version() { return instance().short_version(); }
+std::string nvrtc_path() { return instance().path(); }
 
 std::string compile_utility(const std::string& path, const std::string& arch) {
   return instance().build(embedded_file(path), path, {"--gpu-architecture=" + arch, "--std=c++17", "-default-device"}, Nvrtc::Stage::cubin);

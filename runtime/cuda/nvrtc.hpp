@@ -12,6 +12,8 @@ Compiler& nvrtc();
 
 // "nvrtc 13.0": for the environment's fingerprint.
 std::string nvrtc_version();
+// The file it was loaded from, as the loader names it.
+std::string nvrtc_path();
 
 // A utility kernel of templates/cuda/ that has no spec, for `arch`.
 std::string compile_utility(const std::string& path, const std::string& arch);

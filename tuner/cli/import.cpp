@@ -12,6 +12,7 @@
 #include "pagetune/error.hpp"
 #include "runtime/device.hpp"
 #include "tuner/cli/exit_code.hpp"
+#include "tuner/cli/store_summary.hpp"
 #include "tuner/cli/take_in.hpp"
 #include "tuner/cli/verbs.hpp"
 

@@ -6,6 +6,7 @@
 #include "cache_db/source.hpp"
 #include "pagetune/error.hpp"
 #include "tuner/cli/exit_code.hpp"
+#include "tuner/cli/store_summary.hpp"
 #include "tuner/cli/take_in.hpp"
 #include "tuner/cli/verbs.hpp"
 

@@ -8,6 +8,7 @@
 #include "cache_db/store.hpp"
 #include "cache_db/table.hpp"
 #include "pagetune/error.hpp"
+#include "tuner/cli/store_summary.hpp"
 #include "tuner/cli/table.hpp"
 #include "tuner/cli/winners_view.hpp"
 #include "tuner/cli/workset.hpp"
@@ -56,8 +57,6 @@ int blocked_winners(const Merged& merged, const Store& store) {
 }
 
 }  // namespace
-
-std::string counted(size_t count, const std::string& what) { return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s"); }
 
 void print_conflicts(const std::vector<Conflict>& conflicts) {
   if (conflicts.empty()) return;

@@ -22,7 +22,4 @@ TakenIn take_in(const std::string& store, const std::vector<MergeSource>&);
 nlohmann::ordered_json taken_json(const TakenIn&);
 void print_conflicts(const std::vector<Conflict>&);
 
-// "1 winner", "2 winners"
-std::string counted(size_t count, const std::string& what);
-
 }  // namespace pagetune::cli

@@ -21,6 +21,10 @@ void add_explain(CLI::App&, Run&);
 void add_report(CLI::App&, Run&);
 void add_gen(CLI::App&, Run&);
 void add_simulate(CLI::App&, Run&);
+void add_doctor(CLI::App&, Run&);
+void add_stats(CLI::App&, Run&);
+void add_verify(CLI::App&, Run&);
+void add_gc(CLI::App&, Run&);
 void add_worker(CLI::App&, Run&);  // not for users: what `tune` starts
 
 }  // namespace pagetune::cli

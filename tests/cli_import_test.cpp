@@ -116,7 +116,7 @@ TEST_F(Import, AMalformedFileIsRefusedWholeWithItsPlace_B193) {
       {"digest.json", spoilt("\"tied\": 3", "\"tied\": 4"), "'digest'"},
       {"interval.json", no_interval, "bucket 8x4096: the 95 % interval is none"},
       {"winners.csv", pagetune::export_csv({pagetune::sample_row()}), "line 1"},
-      {"noise.db", std::string(9000, 'n'), "cannot be merged"},
+      {"noise.db", std::string(9000, 'n'), "cannot be read as winners"},
       {"empty.json", "", "line 1"},
   };
   int number = 0;

@@ -137,8 +137,8 @@ TEST_F(Cli, TuneThenEverythingElse) {
   ASSERT_EQ(near["sources"].size(), 4u);
   EXPECT_EQ(near["sources"][0]["answers"], true);
   EXPECT_EQ(near["sources"][0]["row"]["median_us"], winner["median_us"]);
-  EXPECT_EQ(near["sources"][2]["answers"], false);
-  EXPECT_EQ(far["sources"][2]["answers"], true);
+  EXPECT_EQ(near["sources"][3]["answers"], false);
+  EXPECT_EQ(far["sources"][3]["answers"], true);
   EXPECT_NE(explained.out.find("-> tuned: yes: measured for this bucket"), std::string::npos) << explained.out;
   EXPECT_NE(explained.out.find("(layers 0-1)"), std::string::npos) << explained.out;
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Compares decode results with other kernels' times on the same problems: compare_decode.py [--peers FILE] [--partial] RESULTS.jsonl ...
 
-Prints each common cell and the summary by size class. Exit status 1 where a target is missed, or where more than 3 % of the peers' cells are not
-among the results (not with --partial)."""
+Prints each common cell, the summary by size class and the cells below their share of the read floor. Exit status 1 where a target is missed, or where more
+than 3 % of the peers' cells are not among the results (not with --partial)."""
 import argparse
 import sys
 
-from decode_results import FLOOR, PEERS, Comparison, load_peers, load_results
+from decode_results import FLOOR, PEERS, Comparison, below_floor, cell_text, load_peers, load_results
 
 
 def main():
@@ -35,7 +35,12 @@ def main():
         good &= met
         print(f"  {what:<11} {cells:4} cells  {value:.3f}  target {target}{'' if met else '  MISSED'}")
     worst = min(compared.ratio, key=compared.ratio.get)
-    print(f"  worst: {worst[0]}/{worst[1]}/{worst[2]} page {worst[3]} batch {worst[4]} len {worst[5]}{' ragged' if worst[6] else ''}")
+    print(f"  worst: {cell_text(worst)}")
+    if floor:
+        print("\nBelow their share of the read floor (it is one GPU's; others of the kind read up to 3 % slower):")
+        for name, cells, least, below in below_floor(plain, about["device"]):
+            good &= not below
+            print(f"  {name:<11} {len(below):4} of {cells} below {least:.0%}" + "".join(f"\n    {cell_text(key)}: {share:.1%}" for key, share in below.items()))
     sys.exit(0 if good else 1)
 
 

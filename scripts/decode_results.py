@@ -9,6 +9,8 @@ FLOOR = {"NVIDIA H200": 4.55e6}  # bytes a microsecond of a pure read of 1 GiB a
 # name, bytes from, bytes below, least geometric mean of ours over the best peer's
 CLASSES = [("< 10 MB", 0, 1e7, 1.35), ("10–100 MB", 1e7, 1e8, 1.3), ("100–500 MB", 1e8, 5e8, 1.1), ("≥ 0.5 GB", 5e8, math.inf, 1.0)]
 ALL, RAGGED, WORST = 1.15, 1.2, 0.97
+# name, bytes from, bytes below, least share of the read floor, for batches of one length
+SHARES = [("≥ 1 GB", 1e9, math.inf, 0.97), ("0.5–1 GB", 5e8, 1e9, 0.93), ("100–500 MB", 1e8, 5e8, 0.85)]
 
 
 def lines(path):
@@ -74,6 +76,20 @@ def schedule_of(row):
         return "V2 even share", f"{config['CTA_QUARTERS'] / 4:g} per SM"
     kind = {0: "V2 merge kernel", 1: "V2 last CTA", 2: "V2 cluster"}[config.get("MERGE", 0)]
     return kind, f"× {config['NUM_SPLITS']}"
+
+
+def below_floor(plain, device):
+    """[(class, cells, least share, {cell: share of the cells below it})]"""
+    rows = []
+    for name, low, high, least in SHARES:
+        shares = {key: row["rate"] / FLOOR[device] for key, row in sorted(plain.items()) if low <= row["kv_bytes"] < high and not key[6]}
+        rows.append((name, len(shares), least, {key: share for key, share in shares.items() if share < least}))
+    return rows
+
+
+def cell_text(key):
+    hq, hkv, dim, page, batch, length, ragged = key
+    return f"{hq}/{hkv}/{dim} page {page} {batch} x {size_text(length)}{' ragged' if ragged else ''}"
 
 
 class Comparison:

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <exception>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <vector>
@@ -55,6 +56,20 @@ inline int wait_for(pid_t pid) {
   while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
   return status;
+}
+
+inline std::vector<std::string> lines_of(const std::string& path) {
+  std::ifstream in(path);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+// A program in an environment of its own, whose variables (NAME=VALUE) come in addition.
+inline std::vector<std::string> with_variables(std::vector<std::string> variables, const std::vector<std::string>& command) {
+  variables.insert(variables.begin(), "/usr/bin/env");
+  variables.insert(variables.end(), command.begin(), command.end());
+  return variables;
 }
 
 // Runs `work` in a forked child; its result ("" = all right), or what became of the child.

@@ -8,7 +8,7 @@
 #include <string>
 #include <thread>
 
-#include "../store_samples.hpp"
+#include "answers.hpp"
 
 using namespace pagetune;
 
@@ -76,15 +76,25 @@ int publish_for_ever(const std::string& dir, const std::string& log) {
   }
 }
 
+// Exit status 0 for right answers; what went wrong on the way goes to the output, a line each.
+int answer(const std::string& dir) {
+  auto store = Store::open(dir);
+  const std::string wrong = wrong_answers(*store);
+  for (const auto& problem : store->problems()) std::printf("%s\n", problem.c_str());
+  if (!wrong.empty()) std::fprintf(stderr, "%s\n", wrong.c_str());
+  return wrong.empty() ? 0 : 3;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   wait_for_start();
-  std::string verb = argc > 3 ? argv[1] : "";
+  std::string verb = argc > 2 ? argv[1] : "";
+  if (verb == "answers") return answer(argv[2]);
   if (verb == "compile" && argc == 5) return compile(argv[2], argv[3], std::atoi(argv[4]));
-  if (verb == "hold") return hold(argv[2], argv[3]);
+  if (verb == "hold" && argc == 4) return hold(argv[2], argv[3]);
   if (verb == "write" && argc == 5) return write_winners(argv[2], std::atoi(argv[3]), std::atoi(argv[4]));
-  if (verb == "publish") return publish_for_ever(argv[2], argv[3]);
-  std::fprintf(stderr, "usage: store_helper compile DIR LOG N | hold DIR LOG | write DIR WRITER N | publish DIR LOG\n");
+  if (verb == "publish" && argc == 4) return publish_for_ever(argv[2], argv[3]);
+  std::fprintf(stderr, "usage: store_helper compile DIR LOG N | hold DIR LOG | write DIR WRITER N | publish DIR LOG | answers DIR\n");
   return 2;
 }

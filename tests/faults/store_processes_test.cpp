@@ -3,7 +3,6 @@
 
 #include <map>
 #include <set>
-#include <sstream>
 #include <thread>
 
 #include "../store_expect.hpp"
@@ -11,13 +10,6 @@
 
 namespace pagetune {
 namespace {
-
-std::vector<std::string> lines_of(const std::string& path) {
-  std::istringstream in(read_file(path));
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  return lines;
-}
 
 void wait_for_lines(const std::string& path, size_t count) {
   while (lines_of(path).size() < count) std::this_thread::sleep_for(std::chrono::milliseconds(1));

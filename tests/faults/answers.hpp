@@ -16,7 +16,8 @@ inline std::string wrong_answers(Store& store) {
   store.add_untuned({{row.environment, row.spec, row.winner.bucket, 1}});
   const bool in_file = store.usage().unstored == 0;
   const auto is_missing = [&](bool found) { return !found && (!in_file || store.problems().empty()); };
-  if (is_missing(store.winners(row.winner.env_key, row.winner.spec_key) == std::vector<Winner>{row.winner})) return "a winner is lost";
+  const std::vector<Winner> winners = store.winners(row.winner.env_key, row.winner.spec_key);
+  if (is_missing(std::count(winners.begin(), winners.end(), row.winner) == 1)) return "a winner is lost";
   const std::vector<Store::Row> all = store.all_winners();
   if (is_missing(std::any_of(all.begin(), all.end(), [&](const Store::Row& one) { return one.winner == row.winner && one.environment == row.environment && one.spec == row.spec; }))) return "a winner is not listed";
   if (is_missing(store.blocked("e", "s").size() == 1)) return "the blocklist is lost";
@@ -32,5 +33,9 @@ inline std::string wrong_answers(Store& store) {
   if (!store.find_binary(sample_binary("new").key)) return "the binary is lost";
   return "";
 }
+
+// What the helper's "publish" stores one after the other.
+inline Store::Row published_row(int i) { return sample_row({i % Bucket::kBatchCells, Bucket::kMinLenLog2 + i % Bucket::kLenCells}); }
+inline Binary published_binary(int i) { return sample_binary("kernel" + std::to_string(i), 50'000); }
 
 }  // namespace pagetune

@@ -6,10 +6,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <exception>
 #include <fstream>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 extern char** environ;
@@ -63,6 +65,10 @@ inline std::vector<std::string> lines_of(const std::string& path) {
   std::vector<std::string> lines;
   for (std::string line; std::getline(in, line);) lines.push_back(line);
   return lines;
+}
+
+inline void wait_for_lines(const std::string& path, size_t count) {
+  while (lines_of(path).size() < count) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 // A program in an environment of its own, whose variables (NAME=VALUE) come in addition.

@@ -1,48 +1,13 @@
-// Processes that are killed somewhere in the middle, at points that a seed gives: what they said was stored is there afterwards, and nobody waits for them.
-#include <signal.h>
-
+// Processes of the store that are killed somewhere in the middle: what they said was stored is there afterwards, and nobody waits for them.
 #include <map>
-#include <random>
 #include <set>
 
 #include "../store_expect.hpp"
 #include "answers.hpp"
-#include "processes.hpp"
+#include "kills.hpp"
 
 namespace pagetune {
 namespace {
-
-constexpr int kPoints = 50;
-
-// Runs the command until `log` has its first line, and for a while longer. False if it was at its end by then.
-bool run_and_kill(const std::vector<std::string>& command, const std::string& log, std::chrono::microseconds longer, const std::string& output = "/dev/null") {
-  Herd herd;
-  const pid_t pid = herd.start(command, output);
-  herd.go();
-  wait_for_lines(log, 1);
-  std::this_thread::sleep_for(longer);
-  kill(pid, SIGKILL);
-  return WIFSIGNALED(wait_for(pid));
-}
-
-// The next process works as if nothing had happened, without waiting for anybody.
-void expect_next_is_well(const std::vector<std::string>& command, const std::string& output) {
-  const auto begin = std::chrono::steady_clock::now();
-  Herd herd;
-  const pid_t pid = herd.start(command, output);
-  herd.go();
-  EXPECT_EQ(wait_for(pid), 0);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(8)) << "it waited for a lock of the dead";
-}
-
-class Points {
- public:
-  explicit Points(uint32_t seed) : random_(seed) {}
-  std::chrono::microseconds next(int most_us) { return std::chrono::microseconds(std::uniform_int_distribution<int>(0, most_us)(random_)); }
-
- private:
-  std::mt19937 random_;
-};
 
 // Fault: a kernel that was handed out is gone after the crash, is compiled anew, or its lock is held for ever.
 TEST(StoreKills, InTheMiddleOfCompiles_B139_B142) {

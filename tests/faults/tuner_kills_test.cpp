@@ -14,7 +14,7 @@ TEST(TunerKills, InTheMiddleOfSessions) {
   for (int point = 0; point < kPoints; ++point) {
     TempDir dir;
     const std::vector<std::string> session = {TUNER_WORKER_HELPER, "session", dir / "cache", dir / "log"};
-    killed += run_and_kill(session, dir / "log", points.next(100'000));
+    killed += run_and_kill(session, dir / "log", points.next(30'000));
     const std::vector<std::string> tuned = lines_of(dir / "log");
     std::filesystem::remove(dir / "log");
     expect_next_is_well(session, dir / "said");

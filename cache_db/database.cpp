@@ -28,6 +28,21 @@ bool is_corruption(const SQLite::Exception& error) {
   return code == SQLITE_CORRUPT || code == SQLITE_NOTADB;
 }
 
+bool is_busy(const SQLite::Exception& error) { return (error.getErrorCode() & 0xff) == SQLITE_BUSY; }
+
+// Why not every byte of a file can be read; empty if it can.
+std::string unreadable(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0) return std::strerror(errno);
+  std::vector<char> piece(1 << 20);
+  off_t at = 0;
+  ssize_t got = 0;
+  while ((got = pread(fd, piece.data(), piece.size(), at)) > 0) at += got;
+  std::string why = got < 0 ? std::strerror(errno) : "";
+  ::close(fd);
+  return why;
+}
+
 int64_t query_int(SQLite::Database& db, const char* sql) { return db.execAndGet(sql).getInt64(); }
 
 std::string time_suffix() {
@@ -107,8 +122,8 @@ bool Database::usable() {
 
 bool Database::run(const std::function<void(SQLite::Database&)>& work, Access access) {
   std::lock_guard lock(mutex_);
-  int repairs = 0, busy_rounds = 0;
-  while (repairs < 2) {
+  int failures = 0, busy_rounds = 0;
+  while (true) {
     ensure_open();
     if (mode_ == Mode::unusable || (mode_ == Mode::read_only && access != Access::read)) return false;
     try {
@@ -121,22 +136,25 @@ bool Database::run(const std::function<void(SQLite::Database&)>& work, Access ac
       }
       return true;
     } catch (const SQLite::Exception& error) {
-      if (is_corruption(error)) {
-        ++repairs;
-        set_aside();
-      } else if ((error.getErrorCode() & 0xff) == SQLITE_BUSY && ++busy_rounds < kBusyRounds) {
+      std::string why = error.what();
+      if (is_busy(error)) {
+        if (++busy_rounds < kBusyRounds) continue;
+      } else if (++failures == 1) {
         continue;
-      } else if (access == Access::vacuum) {
-        problems_.say(fmt::format("{} could not be made smaller: {}; it keeps its free pages for what comes", path_, error.what()));
-        return false;
-      } else {
-        problems_.say(fmt::format("{} could not be {}: {}; {}", path_, access == Access::read ? "read" : "written", error.what(),
-                                  access == Access::read ? "its rows count as absent" : schema_.if_lost));
-        return false;
+      } else if (failures == 2 && is_corruption(error)) {
+        std::string unread = set_aside();
+        if (unread.empty()) continue;
+        why = unread;
       }
+      if (access == Access::vacuum) {
+        problems_.say(fmt::format("{} could not be made smaller: {}; it keeps its free pages for what comes", path_, why));
+      } else {
+        problems_.say(fmt::format("{} could not be {}: {}; {}", path_, access == Access::read ? "read" : "written", why,
+                                  access == Access::read ? "its rows count as absent" : schema_.if_lost));
+      }
+      return false;
     }
   }
-  return false;
 }
 
 bool Database::vacuum() {
@@ -149,15 +167,14 @@ void Database::ensure_open() {
     mode_ = Mode::closed;
   }
   if (mode_ != Mode::closed) return;
-  for (int attempt = 0; attempt < 2 && mode_ == Mode::closed; ++attempt) {
+  for (int attempt = 0; mode_ == Mode::closed; ++attempt) {
     try {
       open_file();
     } catch (const SQLite::Exception& error) {
-      if (is_corruption(error) && attempt == 0) {
-        set_aside();
-      } else {
-        give_up(error.what());
-      }
+      connection_.reset();
+      if (attempt == 0 && !is_busy(error)) continue;
+      std::string why = attempt == 1 && is_corruption(error) ? set_aside() : error.what();
+      if (!why.empty()) give_up(why);
     }
   }
 }
@@ -253,17 +270,22 @@ bool Database::accept_contents(SQLite::Database& db) {
   return true;
 }
 
-void Database::set_aside() {
+std::string Database::set_aside() {
   connection_.reset();
   mode_ = Mode::closed;
   DirectoryLock lock(dir_);
-  if (inode_of(path_) != inode_) return;  // another process was quicker
+  if (inode_of(path_) != inode_) return "";  // another process was quicker
+  if (std::string why = unreadable(path_); !why.empty()) return why;
   std::string aside = path_ + ".corrupt-" + time_suffix();
   for (int n = 2; inode_of(aside) != 0; ++n) aside = fmt::format("{}.corrupt-{}-{}", path_, time_suffix(), n);
   // Its journal first: the new file must not be "recovered" from it.
   for (const char* side : kSideFiles) rename((path_ + side).c_str(), (aside + side).c_str());
-  if (rename(path_.c_str(), aside.c_str()) != 0) return give_up(fmt::format("it is damaged and cannot be renamed: {}", std::strerror(errno)));
-  problems_.say(fmt::format("{} was damaged; it is now {} and a new one was started", path_, aside));
+  if (rename(path_.c_str(), aside.c_str()) != 0) {
+    give_up(fmt::format("it is damaged and cannot be renamed: {}", std::strerror(errno)));
+  } else {
+    problems_.say(fmt::format("{} was damaged; it is now {} and a new one was started", path_, aside));
+  }
+  return "";
 }
 
 void Database::give_up(const std::string& why) {

@@ -74,6 +74,7 @@ class Database {
   enum class Access { read, write, vacuum };
   enum class Mode { closed, read_write, read_only, unusable };
 
+  // What fails is tried once more. SQLite reports damage where a read failed, too: damage must show twice, in a file that can be read.
   bool run(const std::function<void(SQLite::Database&)>& work, Access);
   void ensure_open();
   void open_file();
@@ -81,7 +82,7 @@ class Database {
   void configure(SQLite::Database&);
   void choose_journal(SQLite::Database&);
   bool accept_contents(SQLite::Database&);
-  void set_aside();
+  std::string set_aside();  // why not: the file cannot be read
   void give_up(const std::string& why);
 
   const std::string dir_, name_, path_;

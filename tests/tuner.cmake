@@ -14,6 +14,10 @@ pagetune_test(tuner_workers_test tuner_workers_test.cpp LIBS pagetune_tuner)
 target_compile_definitions(tuner_workers_test PRIVATE TUNER_WORKER_HELPER="$<TARGET_FILE:tuner_worker_helper>")
 add_dependencies(tuner_workers_test tuner_worker_helper)
 
+pagetune_test(tuner_kills_test faults/tuner_kills_test.cpp LIBS pagetune_tuner LABEL faults)
+target_compile_definitions(tuner_kills_test PRIVATE TUNER_WORKER_HELPER="$<TARGET_FILE:tuner_worker_helper>")
+add_dependencies(tuner_kills_test tuner_worker_helper)
+
 # The same with the program's own workers and a GPU's kernels.
 pagetune_device_program(tuner_faults_test ${CMAKE_CURRENT_LIST_DIR}/tuner_faults_test.cpp LIBS attention_support)
 pagetune_gpu_entry(tuner_faults_test tuner_faults)

@@ -1,7 +1,8 @@
-// A worker process whose candidates misbehave as its directory says, and a session that waits to be killed.
+// A worker process whose candidates misbehave as its directory says, and sessions that are killed.
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +13,7 @@
 
 #include "pagetune/error.hpp"
 #include "tuner/remote_workbench.hpp"
+#include "tuner/session.hpp"
 #include "tuner/worker.hpp"
 #include "tuner_worker_faults.hpp"
 
@@ -127,6 +129,28 @@ int wait_to_be_killed(const char* program, const std::string& dir, const KernelC
   return 1;
 }
 
+// A session without workers on a store; each work that ended is a line of the log.
+int run_session_on(const std::string& dir, const std::string& log) {
+  const auto store = Store::open(dir);
+  const Faulty faultless(dir);
+  SessionContext context;
+  context.target = Target::by_name("sm_90a");
+  context.environment.backend = "cuda";
+  context.environment.device = "pretended";
+  context.environment.arch = "sm_90a";
+  context.store = store.get();
+  context.now_s = [] { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); };
+  context.interrupted = [] { return false; };
+  context.workbench = [&](const AttentionSpec&) { return std::make_unique<PretendedBench>(faultless); };
+  std::ofstream lines(log);
+  context.ended = [&](const WorkResult& result) { lines << result.work.bucket.text() << ' ' << name_of(result.outcome) << std::endl; };
+  std::vector<Work> works;
+  for (int i = 0; i < 24; ++i) works.push_back({AttentionSpec{}, Bucket{i % 8, 10 + i / 8}, {0}});
+  const SessionReport report = run_session(context, {}, works);
+  for (const auto& problem : store->problems()) std::printf("%s\n", problem.c_str());
+  return report.complete() && store->problems().empty() ? 0 : 1;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -137,6 +161,7 @@ int main(int argc, char** argv) {
     return serve_worker(STDIN_FILENO, host);
   }
   if (verb == "parent" && argc == 4) return wait_to_be_killed(argv[0], argv[2], KernelConfig::from_json(argv[3]));
-  std::fprintf(stderr, "usage: tuner_worker_helper serve DIR | parent DIR CONFIG\n");
+  if (verb == "session" && argc == 4) return run_session_on(argv[2], argv[3]);
+  std::fprintf(stderr, "usage: tuner_worker_helper serve DIR | parent DIR CONFIG | session STORE LOG\n");
   return 2;
 }

@@ -6,9 +6,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <exception>
+#include <fstream>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 extern char** environ;
@@ -55,6 +58,24 @@ inline int wait_for(pid_t pid) {
   while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
   return status;
+}
+
+inline std::vector<std::string> lines_of(const std::string& path) {
+  std::ifstream in(path);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+inline void wait_for_lines(const std::string& path, size_t count) {
+  while (lines_of(path).size() < count) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+// A program in an environment of its own, whose variables (NAME=VALUE) come in addition.
+inline std::vector<std::string> with_variables(std::vector<std::string> variables, const std::vector<std::string>& command) {
+  variables.insert(variables.begin(), "/usr/bin/env");
+  variables.insert(variables.end(), command.begin(), command.end());
+  return variables;
 }
 
 // Runs `work` in a forked child; its result ("" = all right), or what became of the child.

@@ -3,7 +3,6 @@
 
 #include <map>
 #include <set>
-#include <sstream>
 #include <thread>
 
 #include "../store_expect.hpp"
@@ -12,26 +11,15 @@
 namespace pagetune {
 namespace {
 
-std::vector<std::string> lines_of(const std::string& path) {
-  std::istringstream in(read_file(path));
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  return lines;
-}
-
-void wait_for_lines(const std::string& path, size_t count) {
-  while (lines_of(path).size() < count) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-}
-
 // Fault: ranks of a cold start that compile the same kernel, load a half-written one, or fail on one another's files.
-TEST(StoreProcesses, SixteenColdStartsCompileEachKernelOnce) {
-  constexpr int kProcesses = 16, kRounds = 10, kKernels = 3;
+TEST(StoreProcesses, ColdStartsCompileEachKernelOnce_B137_B149) {
+  constexpr int kProcesses = 32, kRounds = 20, kKernels = 12;
   for (int round = 0; round < kRounds; ++round) {
     TempDir dir;
     Herd herd;
     std::vector<pid_t> pids;
     for (int p = 0; p < kProcesses; ++p)
-      pids.push_back(herd.start({STORE_HELPER, "compile", dir / "cache", dir / "log", std::to_string(kKernels)}, dir / std::to_string(p)));
+      pids.push_back(herd.start({STORE_HELPER, "compile", dir / "cache", dir / "log", std::to_string(kKernels), "5"}, dir / std::to_string(p)));
     herd.go();
     for (pid_t pid : pids) EXPECT_EQ(wait_for(pid), 0);
     std::vector<std::string> compiled = lines_of(dir / "log");
@@ -46,7 +34,7 @@ TEST(StoreProcesses, SixteenColdStartsCompileEachKernelOnce) {
 
 // Fault: a lock that outlives its holder. (Broken, the test compiles only after the wait limit; the thread's answer would still come, so
 // the lock itself is looked at.)
-TEST(StoreProcesses, AKilledCompilerLetsTheNextGoOn) {
+TEST(StoreProcesses, AKilledCompilerLetsTheNextGoOn_B142) {
   TempDir dir;
   pid_t pid;
   {
@@ -72,8 +60,8 @@ TEST(StoreProcesses, AKilledCompilerLetsTheNextGoOn) {
 }
 
 // Fault: writers that give up on a busy file, or overwrite one another.
-TEST(StoreProcesses, EightWritersLoseNothing) {
-  constexpr int kWriters = 8, kRows = 100;
+TEST(StoreProcesses, WritersOfANewFileLoseNothing_B152) {
+  constexpr int kWriters = 32, kRows = 25;
   TempDir dir;
   Herd herd;
   std::vector<pid_t> pids;
@@ -83,31 +71,6 @@ TEST(StoreProcesses, EightWritersLoseNothing) {
   auto store = Store::open(dir / "cache");
   EXPECT_EQ(store->all_winners().size(), static_cast<size_t>(kWriters * kRows));
   EXPECT_TRUE(store->problems().empty());
-}
-
-// Fault: a process that dies in the middle of a write leaves a file that cannot be used, or half a binary.
-TEST(StoreProcesses, AKilledWriterLeavesAUsableStore_B182) {
-  TempDir dir;
-  for (int round = 0; round < 8; ++round) {
-    std::filesystem::remove(dir / "log");
-    Herd herd;
-    pid_t pid = herd.start({STORE_HELPER, "publish", dir / "cache", dir / "log"});
-    herd.go();
-    wait_for_lines(dir / "log", 2);
-    std::this_thread::sleep_for(std::chrono::microseconds(700 * round));
-    kill(pid, SIGKILL);
-    wait_for(pid);
-    auto store = Store::open(dir / "cache");
-    EXPECT_TRUE(store->problems().empty()) << store->problems()[0];
-    for (const std::string& line : lines_of(dir / "log")) {
-      std::optional<Binary> found = store->find_binary(sha256_hex("kernel" + line));
-      ASSERT_TRUE(found) << "what was published is lost";
-      EXPECT_EQ(found->sha256, sample_binary("kernel" + line, 200'000).sha256);
-    }
-    put(*store, sample_row());
-    EXPECT_TRUE(store->problems().empty());
-    EXPECT_EQ(store->counters().corrupt, 0u);
-  }
 }
 
 // Fault: a connection carried over fork(): two processes then believe to own one lock, and either may roll the other back.

@@ -45,7 +45,7 @@ std::vector<Entry::Parameter> dispatch_params(const JsonFields& fields, const nl
   }
   for (const auto& [key, values] : json.items()) {
     if (std::none_of(params.begin(), params.end(), [&, &param = key](const Entry::Parameter& known) { return known.name == param; })) {
-      fields.fail(where, fmt::format("has values of {}, which is no template parameter that takes them: each instantiation would stand there once for each of them; template_params are {}",
+      fields.fail(where, fmt::format("has values of {}, which no template parameter takes: each instantiation would be there once for each of them; template_params are {}",
                                      canonical_text(key), fmt::join(names, ", ")));
     }
   }
@@ -107,7 +107,7 @@ void check_file_names(const JsonFields& fields, const std::vector<Entry>& entrie
   }
 }
 
-// Bounded before it is multiplied: each count of values is one of a file's lines.
+// Bounded at each step, so that no product overflows.
 void check_count(const JsonFields& fields, const std::vector<Entry>& entries) {
   int64_t total = 0;
   for (const Entry& entry : entries) {

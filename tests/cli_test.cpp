@@ -58,7 +58,7 @@ TEST_F(Cli, UsageErrorsExitWith2) {
 // Fault: --help is an error, or a verb has none.
 TEST_F(Cli, EveryVerbHasHelpAndJson) {
   EXPECT_EQ(run({"--help"}).code, 0);
-  for (const char* verb : {"info", "tune", "plan", "prewarm", "bench", "ab", "export", "merge", "import", "report", "explain", "gen", "simulate", "doctor", "stats", "verify", "gc"}) {
+  for (const char* verb : {"info", "tune", "plan", "prewarm", "bench", "ab", "export", "merge", "import", "report", "explain", "gen", "fastdeploy", "simulate", "doctor", "stats", "verify", "gc"}) {
     Result result = run({verb, "--help"});
     EXPECT_EQ(result.code, 0) << verb;
     EXPECT_NE(result.out.find("--json"), std::string::npos) << verb;

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <set>
 
 #include <fmt/format.h>
@@ -12,6 +11,7 @@
 #include "cache_db/store.hpp"
 #include "pagetune/error.hpp"
 #include "tuner/cli/exit_code.hpp"
+#include "tuner/cli/file.hpp"
 #include "tuner/cli/options.hpp"
 #include "tuner/cli/verbs.hpp"
 #include "tuner/cli/workset.hpp"
@@ -29,19 +29,6 @@ struct ExportArguments {
   std::string out;
   bool json = false;
 };
-
-// Who reads the file meanwhile has the old one to the end.
-void write_file(const fs::path& path, const std::string& text) {
-  const fs::path unfinished = path.string() + ".part";
-  std::ofstream file(unfinished, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  std::error_code failure;
-  if (file) fs::rename(unfinished, path, failure);
-  if (file && !failure) return;
-  fs::remove(unfinished, failure);
-  throw Error(ErrorCode::io, fmt::format("'{}' could not be written: name a directory that is writable and has {} bytes free", path.string(), text.size()));
-}
 
 // Rows of the model's specs, or all; without those whose config is blocked since.
 std::vector<Store::Row> chosen_rows(const ExportArguments& arguments, const Store& store) {

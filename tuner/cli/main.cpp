@@ -15,7 +15,7 @@ int main(int argc, char** argv) {
   CLI::App app{"Generates, tunes and serves attention kernels for paged KV caches.\nExit codes: 0 done, 1 failed, 2 usage, 3 partly done, 4 no device."};
   app.require_subcommand(1);
   Run run;
-  for (auto add : {add_info, add_tune, add_plan, add_prewarm, add_bench, add_ab, add_export, add_merge, add_import, add_report, add_explain, add_gen, add_simulate, add_doctor, add_stats,
+  for (auto add : {add_info, add_tune, add_plan, add_prewarm, add_bench, add_ab, add_export, add_merge, add_import, add_report, add_explain, add_gen, add_fastdeploy, add_simulate, add_doctor, add_stats,
                    add_verify, add_gc, add_worker})
     add(app, run);
   try {

@@ -4,15 +4,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
-#include <sstream>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "pagetune/error.hpp"
 #include "tuner/cli/exit_code.hpp"
+#include "tuner/cli/file.hpp"
 
 namespace pagetune::cli {
 namespace {
@@ -40,18 +39,6 @@ fs::path find_model(const std::string& name) {
     }
   }
   throw UsageError(fmt::format("there is no model '{}': no such file (looked for {}); give the path of a config.json or the name of a model that comes with pagetune", name, tried));
-}
-
-// A config.json has a few KiB; the importer refuses anything near this size, and a device or a pipe must not be read for ever.
-constexpr size_t kMostBytes = 4 << 20;
-
-std::string read_text(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text(kMostBytes, '\0');
-  if (!file || !file.read(text.data(), static_cast<std::streamsize>(text.size())).eof())
-    throw Error(ErrorCode::io, fmt::format("'{}' could not be read as a model's config: it is unreadable or larger than {} MiB", path.string(), kMostBytes >> 20));
-  text.resize(static_cast<size_t>(file.gcount()));
-  return text;
 }
 
 }  // namespace
@@ -90,7 +77,8 @@ ModelAttention load_model(const ModelOptions& options) {
     throw UsageError(wrong.what());
   }
   const fs::path path = find_model(options.model);
-  const std::string text = read_text(path);
+  constexpr size_t kMostBytes = 4 << 20;  // a config.json has a few KiB, and the importer refuses anything near this size
+  const std::string text = read_file(path, "a model's config", kMostBytes);
   ModelAttention all;
   for (auto page = options.page_sizes.begin(); page != options.page_sizes.end(); ++page) {
     if (std::find(options.page_sizes.begin(), page, *page) != page) continue;

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
-#include <fstream>
 #include <set>
 
 #include <fmt/format.h>
@@ -10,6 +9,7 @@
 #include "cache_db/store.hpp"
 #include "pagetune/error.hpp"
 #include "tuner/cli/exit_code.hpp"
+#include "tuner/cli/file.hpp"
 #include "tuner/cli/options.hpp"
 #include "tuner/cli/verbs.hpp"
 #include "tuner/cli/workset.hpp"
@@ -103,10 +103,7 @@ int run_report(const ReportArguments& arguments) {
                                                          : fmt::format("there is nothing to report: none of the {} winners in {} is of this model, shape and --device {}; it has winners of {}", stored, store->dir(), arguments.device, devices));
   const size_t winners = input.rows.size();
   const std::string html = report_html(std::move(input));
-  std::ofstream file(arguments.out, std::ios::binary | std::ios::trunc);
-  file << html;
-  file.close();
-  if (!file) throw Error(ErrorCode::io, fmt::format("'{}' could not be written: name a file in a directory that is there, is writable and has {} bytes free", arguments.out, html.size()));
+  write_file(arguments.out, html);
   if (arguments.json) fmt::print("{}\n", Json{{"file", arguments.out}, {"winners", winners}, {"bytes", html.size()}}.dump(2));
   else fmt::print("{}: {} winners, {} KiB\n", arguments.out, winners, (html.size() + 1023) / 1024);
   return kDone;

@@ -20,6 +20,7 @@ void add_import(CLI::App&, Run&);
 void add_explain(CLI::App&, Run&);
 void add_report(CLI::App&, Run&);
 void add_gen(CLI::App&, Run&);
+void add_fastdeploy(CLI::App&, Run&);
 void add_simulate(CLI::App&, Run&);
 void add_doctor(CLI::App&, Run&);
 void add_stats(CLI::App&, Run&);

@@ -1,0 +1,5 @@
+pagetune_test(fastdeploy_test fastdeploy_test.cpp LIBS pagetune_codegen)
+
+pagetune_test(cli_fastdeploy_test cli_fastdeploy_test.cpp LIBS pagetune_codegen)
+target_compile_definitions(cli_fastdeploy_test PRIVATE PAGETUNE_PROGRAM="$<TARGET_FILE:pagetune_program>")
+add_dependencies(cli_fastdeploy_test pagetune_program)

@@ -167,13 +167,20 @@ void Database::ensure_open() {
     mode_ = Mode::closed;
   }
   if (mode_ != Mode::closed) return;
-  for (int attempt = 0; mode_ == Mode::closed; ++attempt) {
+  int failures = 0, busy_rounds = 0;
+  while (mode_ == Mode::closed) {
     try {
       open_file();
     } catch (const SQLite::Exception& error) {
       connection_.reset();
-      if (attempt == 0 && !is_busy(error)) continue;
-      std::string why = attempt == 1 && is_corruption(error) ? set_aside() : error.what();
+      std::string why = error.what();
+      if (is_busy(error)) {
+        if (++busy_rounds < kBusyRounds) continue;
+      } else if (++failures == 1) {
+        continue;
+      } else if (failures == 2 && is_corruption(error)) {
+        why = set_aside();
+      }
       if (!why.empty()) give_up(why);
     }
   }
@@ -189,14 +196,17 @@ void Database::open_file() {
   owner_ = getpid();
   bool accepted = false;
   try {
-    connection_ = std::make_unique<SQLite::Database>(path_, SQLite::OPEN_READWRITE | SQLite::OPEN_NOFOLLOW, kBusyTimeoutMs);
+    // SQLite takes a lock that cannot be had for one that another process holds.
+    connection_ = std::make_unique<SQLite::Database>(path_, SQLite::OPEN_READWRITE | SQLite::OPEN_NOFOLLOW, lock.possible() ? kBusyTimeoutMs : 0);
     accepted = accept_contents(*connection_);
+    if (accepted) connection_->setBusyTimeout(kBusyTimeoutMs);
     if (accepted) mode_ = sqlite3_db_readonly(connection_->getHandle(), "main") == 1 ? Mode::read_only : Mode::read_write;
-  } catch (const SQLite::Exception&) {
+  } catch (const SQLite::Exception& error) {
     if (made) {  // nothing could be written into it: leave no empty file behind on a full disk
       connection_.reset();
       unlink(path_.c_str());
     }
+    if (!lock.possible() && is_busy(error)) return give_up("its file system gives no locks (set PAGETUNE_CACHE_DIR to a local directory)");
     throw;
   }
   if (!accepted) {

@@ -88,6 +88,7 @@ DirectoryLock::DirectoryLock(const std::string& dir, std::chrono::milliseconds l
   if (fd_ < 0) return;
   auto end = std::chrono::steady_clock::now() + limit;
   while (flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+    possible_ = errno != ENOLCK;
     if ((errno != EWOULDBLOCK && errno != EINTR) || std::chrono::steady_clock::now() > end) return;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

@@ -36,8 +36,11 @@ class DirectoryLock {
   DirectoryLock(const DirectoryLock&) = delete;
   DirectoryLock& operator=(const DirectoryLock&) = delete;
 
+  bool possible() const { return possible_; }  // false: the file system gives no locks at all, as NFS without a lock daemon
+
  private:
   int fd_ = -1;
+  bool possible_ = true;
 };
 
 }  // namespace pagetune

@@ -5,7 +5,7 @@
 
 #include "../store_expect.hpp"
 #include "answers.hpp"
-#include "processes.hpp"
+#include "calls.hpp"
 
 namespace pagetune {
 namespace {
@@ -26,23 +26,14 @@ void prepare(const std::string& dir, Before before) {
   if (before == Before::damage) write_file(dir + "/winners.db", "not a database at all\n");
 }
 
-// Which call, how, and whether all that follow too.
-struct Failure {
-  std::string call;
-  int code;
-  bool from_then_on;
-};
-
 // One run in which the nth call fails. False if there were not that many.
 bool run_with(const Failure& failure, int nth, Before before) {
   SCOPED_TRACE(failure.call + " " + strerrorname_np(failure.code) + (failure.from_then_on ? " from " : " at ") + std::to_string(nth) + ", before " + std::to_string(static_cast<int>(before)));
   TempDir dir;
-  const std::string cache = std::filesystem::canonical(dir.path()).string() + "/cache";
+  const std::string cache = real_path(dir / "cache");
   prepare(cache, before);
-  std::vector<std::string> variables = {"FAIL_UNDER=" + cache, "FAIL_CALL=" + failure.call, "FAIL_AT=" + std::to_string(nth), "FAIL_WITH=" + std::to_string(failure.code), "FAIL_MARK=" + (dir / "mark")};
-  if (failure.from_then_on) variables.emplace_back("FAIL_ON=1");
   Herd herd;
-  const pid_t pid = herd.start(with_variables(variables, {STORE_HELPER, "answers", cache}), dir / "said");
+  const pid_t pid = herd.start(with_failure(failure, nth, cache, dir / "mark", {STORE_HELPER, "answers", cache}), dir / "said");
   herd.go();
   EXPECT_EQ(wait_for(pid), 0);
   std::set<std::string> said;  // without the reasons: each may be said once

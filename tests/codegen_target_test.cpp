@@ -53,7 +53,7 @@ TEST(Target, CpuIsTheBaseline) {
 
 // Catches a near miss that is silently compiled for another architecture.
 TEST(Target, UnknownNamesAreRefused) {
-  for (const char* name : {"", "sm_", "sm_75", "sm_90b", "SM_90", "90aa", "9", "cuda", "sm_90 "}) {
+  for (const char* name : {"", "sm_", "sm_75", "sm_90b", "120f", "SM_90", "90aa", "9", "cuda", "sm_90 "}) {
     expect_mentions(error_text([&] { Target::by_name(name); }), {std::string("'") + name + "'", "sm_80", "sm_121a", "cpu"});
   }
 }

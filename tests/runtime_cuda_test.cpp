@@ -334,6 +334,17 @@ TEST_F(Nvrtc, CompilesNeedNoToolkit) {
   }
 }
 
+// Fault: the driver's own cache, which a user may have turned off, is part of a kernel or of its key.
+TEST_F(Nvrtc, TheDriversCacheChangesNothing) {
+  const Ran usual = compile_elsewhere({"-u", "CUDA_CACHE_DISABLE"});
+  ASSERT_EQ(usual.status, 0) << usual.out;
+  for (const char* change : {"CUDA_CACHE_DISABLE=0", "CUDA_CACHE_DISABLE=1"}) {
+    const Ran other = compile_elsewhere({change});
+    EXPECT_EQ(other.status, 0) << change;
+    EXPECT_EQ(other.out, usual.out) << change;
+  }
+}
+
 // Fault: an NVRTC that was asked for by name is replaced by another without a word; a missing one crashes or says nothing of where it was looked for.
 TEST(NvrtcLibrary, AWrongOneIsAnErrorThatNamesTheFile) {
   const Ran absent = compile_elsewhere({"PAGETUNE_NVRTC=/nonexistent/libnvrtc.so.13"});

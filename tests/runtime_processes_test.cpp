@@ -146,6 +146,21 @@ TEST_F(Processes, KilledOnesLeaveTheOthersRight) {
   EXPECT_EQ(later.digests, parse(output(1)).digests);
 }
 
+// Fault: what is stored with the driver's own cache turned on is not found, or does not load, where it is off; or the reverse.
+TEST_F(Processes, TheDriversCacheMayBeOnOrOff) {
+  std::vector<std::string> digests;
+  for (int process = 0; process < 4; ++process) {
+    Herd herd;
+    const pid_t pid = herd.start(with_variables({process % 2 == 0 ? "CUDA_CACHE_DISABLE=1" : "CUDA_CACHE_DISABLE=0"}, {helper(), "serve", test_device_id(), process < 3 ? cache() : cache() + "-of-another"}), output(process));
+    herd.go();
+    EXPECT_EQ(wait_for(pid), 0) << read_file(output(process));
+    const Served served = parse(output(process));
+    EXPECT_EQ(served.compiles, process == 1 || process == 2 ? 0 : binaries_of(device(), served_specs())) << process;
+    if (process == 0) digests = served.digests;
+    EXPECT_EQ(served.digests, digests) << process;
+  }
+}
+
 // Fault: a second process does not find what the first compiled.
 // Fault: a stored kernel whose bits have rotted is loaded, is an error, or is found damaged again at every start.
 TEST_F(Processes, ADamagedBinaryIsRebuiltOnce) {

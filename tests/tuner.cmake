@@ -8,15 +8,17 @@ pagetune_test(tuner_header_test tuner_header_test.cpp LIBS pagetune_tuner)
 target_compile_definitions(tuner_header_test PRIVATE PAGETUNE_CXX="${CMAKE_CXX_COMPILER}")
 
 # Sessions with worker processes, and the program that plays the workers.
-add_executable(tuner_worker_helper tuner_worker_helper.cpp)
+add_executable(tuner_worker_helper tuner_worker_helper.cpp faults/failing_calls.c)
 target_link_libraries(tuner_worker_helper PRIVATE pagetune_tuner)
 pagetune_test(tuner_workers_test tuner_workers_test.cpp LIBS pagetune_tuner)
 target_compile_definitions(tuner_workers_test PRIVATE TUNER_WORKER_HELPER="$<TARGET_FILE:tuner_worker_helper>")
 add_dependencies(tuner_workers_test tuner_worker_helper)
 
-pagetune_test(tuner_kills_test faults/tuner_kills_test.cpp LIBS pagetune_tuner LABEL faults)
-target_compile_definitions(tuner_kills_test PRIVATE TUNER_WORKER_HELPER="$<TARGET_FILE:tuner_worker_helper>")
-add_dependencies(tuner_kills_test tuner_worker_helper)
+foreach(theme kills changes)
+  pagetune_test(tuner_${theme}_test faults/tuner_${theme}_test.cpp LIBS pagetune_tuner LABEL faults)
+  target_compile_definitions(tuner_${theme}_test PRIVATE TUNER_WORKER_HELPER="$<TARGET_FILE:tuner_worker_helper>")
+  add_dependencies(tuner_${theme}_test tuner_worker_helper)
+endforeach()
 
 # The same with the program's own workers and a GPU's kernels.
 pagetune_device_program(tuner_faults_test ${CMAKE_CURRENT_LIST_DIR}/tuner_faults_test.cpp LIBS attention_support)

@@ -8,6 +8,8 @@
 namespace pagetune {
 namespace {
 
+constexpr auto kPrivate = std::filesystem::perms::owner_read | std::filesystem::perms::owner_write;
+
 // A store with some pages in either file, made once, and what stands in it.
 struct Original {
   std::string winners_db, kernels_db;
@@ -48,8 +50,8 @@ void expect_right_answers(const std::string& winners_db, const std::string& kern
   TempDir dir;
   write_file(dir / "winners.db", winners_db);
   write_file(dir / "kernels.db", kernels_db);
-  std::filesystem::permissions(dir / "winners.db", std::filesystem::perms(0600));
-  std::filesystem::permissions(dir / "kernels.db", std::filesystem::perms(0600));
+  std::filesystem::permissions(dir / "winners.db", kPrivate);
+  std::filesystem::permissions(dir / "kernels.db", kPrivate);
   auto store = Store::open(dir.path());
   std::vector<Winner> found;
   for (const auto& row : store->all_winners()) found.push_back(row.winner);
@@ -120,7 +122,7 @@ TEST(StoreCorruption, DamagedCountsCostNothingElse) {
     SCOPED_TRACE(what);
     TempDir dir;
     write_file(dir / "untuned.db", bytes);
-    std::filesystem::permissions(dir / "untuned.db", std::filesystem::perms(0600));
+    std::filesystem::permissions(dir / "untuned.db", kPrivate);
     auto store = Store::open(dir.path());
     for (const Store::Untuned& call : store->untuned()) {
       EXPECT_EQ(call.environment, sample_environment());
@@ -161,7 +163,7 @@ TEST(StoreCorruption, ADamagedFileIsSetAsideOnceAndReplaced) {
                                    std::string(8192, '\xff')}) {
     TempDir dir;
     write_file(dir / "winners.db", bytes);
-    std::filesystem::permissions(dir / "winners.db", std::filesystem::perms(0600));
+    std::filesystem::permissions(dir / "winners.db", kPrivate);
     auto store = Store::open(dir.path());
     ASSERT_EQ(store->problems().size(), 1u);
     EXPECT_NE(store->problems()[0].find(dir / "winners.db.corrupt-"), std::string::npos) << store->problems()[0];

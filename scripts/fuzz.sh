@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fuzzes the parsers of data from outside: scripts/fuzz.sh [SECONDS] [PARSER…], 620 seconds each and all of them unless named. What covers more goes into tests/fuzz/corpus/PARSER, the
-# smallest first, up to 150 files and 300 kB; an input that ends a program or takes over a second is written to build/fuzz/found and named, with status 1. Needs clang-19 and
+# Fuzzes the parsers of data from outside: scripts/fuzz.sh [SECONDS] [PARSER…], 620 seconds each and all of them unless named. What covers more goes into tests/fuzz/corpus/PARSER,
+# up to 150 files and 300 kB; an input that ends a program or takes over a second is written to build/fuzz/found and named, with status 1. Needs clang-19 and
 # libclang-rt-19-dev. JOBS (all cores) parsers run side by side; SEED (1) is libFuzzer's.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -32,19 +32,20 @@ fuzz() {
   keep "$parser"
 }
 
-# By edges, not by how often each is met: a corpus that the tests replay in seconds. Larger inputs than 8 KiB are cut before they are judged.
+# The fewest inputs that meet every edge, however often: a corpus that the tests replay in a second. What is over 8 KiB is cut before it is judged. The largest first: they reach
+# what follows a whole document, the smallest one refusal each.
 keep() {
-  local parser=$1 seeds=tests/fuzz/corpus/$1 work=build/fuzz/corpus/$1 files bytes size name
-  rm -rf "$work.small"
-  cp -r "$seeds" "$work.small"
-  "build/fuzz/bin/fuzz_$parser" -merge=1 -use_counters=0 -max_len=8192 "$work.small" "$work" >"build/fuzz/found/$parser.merge.log" 2>&1
+  local parser=$1 seeds=tests/fuzz/corpus/$1 small=build/fuzz/corpus/$1.small files bytes size name
+  rm -rf "$small"
+  cp -r "$seeds" "$small"
+  "build/fuzz/bin/fuzz_$parser" -set_cover_merge=1 -use_counters=0 -max_len=8192 "$small" "build/fuzz/corpus/$parser" >"build/fuzz/found/$parser.merge.log" 2>&1
   files=$(find "$seeds" -type f | wc -l)
   bytes=$(find "$seeds" -type f -printf '%s\n' | awk '{ sum += $1 } END { print sum + 0 }')
   while read -r size name; do
     if [[ -e $seeds/$name ]]; then continue; fi
     if ((++files > 150 || (bytes += size) > 300000)); then break; fi
-    cp "$work.small/$name" "$seeds/"
-  done < <(find "$work.small" -type f -printf '%s %f\n' | sort -n)
+    cp "$small/$name" "$seeds/"
+  done < <(find "$small" -type f -printf '%s %f\n' | sort -rn)
 }
 export -f fuzz keep
 printf '%s\n' "${parsers[@]}" | xargs -P "${JOBS:-$(nproc)}" -I{} bash -c 'fuzz {}'

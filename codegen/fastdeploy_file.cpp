@@ -25,8 +25,10 @@ std::string name(const JsonFields& fields, const nlohmann::json& json, const std
 }
 
 std::vector<std::string> template_params(const JsonFields& fields, const nlohmann::json& json, const std::string& where) {
+  const size_t count = fields.array(json, where).size();
+  if (count > kMaxParameters) fields.fail(where, fmt::format("has {} names; a template may have {} parameters", count, kMaxParameters));
   std::vector<std::string> names;
-  for (const auto& item : fields.array(json, where)) {
+  for (const auto& item : json) {
     names.push_back(name(fields, item, where));
     if (std::count(names.begin(), names.end(), names.back()) > 1) fields.fail(where, fmt::format("names {} twice", names.back()));
   }

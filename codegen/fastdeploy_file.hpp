@@ -10,6 +10,7 @@ namespace pagetune::fastdeploy {
 // A file of four entries has 9 KiB.
 constexpr size_t kMaxFileBytes = size_t{1} << 20;
 constexpr int64_t kMaxInstantiations = 100'000;
+constexpr size_t kMaxParameters = 64;  // of a template; FastDeploy's have 12 at most, and what merges instantiations takes quadratic time in them
 
 // What FastDeploy's generator accepts and compiles: its keys and no others, a value for each template parameter, no instantiation and no generated file twice. Entries in the order of
 // their names. Error invalid_argument naming `file`, the place, the value and what is allowed.

@@ -46,7 +46,7 @@ DispatchTable DispatchTable::from_snapshot(const AttentionSpec& spec, const Targ
     if (json.at("spec").dump() != canonical_json(spec))
       throw Error(ErrorCode::mismatch, fmt::format("the snapshot is of another spec, {}; asked for was {}: take the one of the same kernel", json.at("spec").dump(), canonical_json(spec)));
     for (const Json& values : json.at("configs")) {
-      const KernelConfig config(values.get<std::map<std::string, int>>());
+      const auto config = KernelConfig::from_json(values.dump());
       if (const Support support = supports(spec, config, target); !support)
         throw Error(ErrorCode::unsupported, fmt::format("the snapshot's config {} does not run on this device ({}): ranks that share a snapshot need devices of one kind", config.canonical_json(), support.reason));
       table.configs_.push_back(config);

@@ -37,6 +37,12 @@ TEST(Json, MalformedTextIsRefusedByName) {
   for (const char* text : {"", "{", "{\"a\":1,}", "[1 2]", "NaN", "{\"a\":1} x", "\xEF\xBB\xBF{\"a\" 1}"}) EXPECT_NE(message_of(text).find("the table"), std::string::npos) << text;
 }
 
+// Fault: a message that quotes a key ends in the middle of it, or what a file holds tells a terminal what to do.
+TEST(Json, AQuotedControlCharacterNeitherEndsAMessageNorReachesATerminal) {
+  const std::string key = std::string("a") + '\0' + "b\x1b[2J\x7f";
+  EXPECT_STREQ(Error(ErrorCode::io, "the key '" + key + "' is unknown;\n\tuse é").what(), "the key 'a?b?[2J?' is unknown;\n\tuse é");
+}
+
 // Fault: a wide table is refused or loses rows.
 TEST(Json, ManySiblingsAreKept) {
   std::string text = "[";

@@ -108,6 +108,7 @@ TEST(FastDeployFile, RefusesWithPlaceAndValue) {
       {"/template_params/1", "T", {".template_params", "names T twice"}},
       {"/template_params/1", 5, {".template_params", "not 5"}},
       {"/template_params", {"GROUP_SIZE"}, {".template_params", "lacks T"}},
+      {"/template_params", std::vector<std::string>(65, "T"), {".template_params", "has 65 names", "64 parameters"}},
       {"/template_params/9", "NEW", {".dispatch_params", "lacks values of NEW"}},
       {"/dispatch_params", {1}, {".dispatch_params", "must be an object, not array"}},
       {"/dispatch_params/NEW", {1}, {".dispatch_params", "values of \"NEW\"", "template_params are T, GROUP_SIZE"}},

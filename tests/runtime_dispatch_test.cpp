@@ -367,6 +367,7 @@ TEST(Dispatch, ASnapshotIsCheckedAsDataFromOutside) {
   testing::expect_mentions(refused(changed("\"format\":1", "\"format\":2"), ErrorCode::invalid_argument), {"format is 2"});
   testing::expect_mentions(refused(changed("\"q_heads\":32", "\"q_heads\":64"), ErrorCode::mismatch), {"another spec"});
   testing::expect_mentions(refused(changed("\"NUM_WARPS\":4", "\"NUM_WARPS\":5"), ErrorCode::unsupported), {"NUM_WARPS"});
+  testing::expect_mentions(refused(changed("\"NUM_WARPS\":4", "\"NUM_WARPS\":4294967300"), ErrorCode::invalid_argument), {"NUM_WARPS", "4294967300"});
   testing::expect_mentions(refused(changed("[0,2,0,2]", "[99,2,0,2]"), ErrorCode::invalid_argument), {"config 99"});
   testing::expect_mentions(refused(changed("[0,2,0,2]", "[0,9,0,2]"), ErrorCode::invalid_argument), {"source is 9"});
   testing::expect_mentions(refused(changed("[0,2,0,2]", "[-1,2,0,2]"), ErrorCode::invalid_argument), {"config -1"});

@@ -73,10 +73,13 @@ TEST(Recording, DamagedLinesAreNamed) {
   race.admit_s = {0.1, 0.1, 0.1};
   race.us = race.seconds = {{1, 2}, {1}, {}};
   const std::string line = to_json(race);
-  std::string negative = line, uneven = line;
+  std::string negative = line, uneven = line, cut = line, before = line;
   negative.replace(negative.find("[1.0,2.0]"), 9, "[1.0,-2.]");
   uneven.replace(uneven.find("[1.0,2.0]"), 9, "[1.0]    ");
-  for (const std::string& bad : {line.substr(0, line.size() / 2), std::string("{}"), std::string("[1]"), negative, uneven}) {
+  cut.replace(cut.find("\"shared_bytes\":1024"), 19, "\"shared_bytes\":4294968320");
+  before.replace(before.find("\"admit_s\":0.1"), 13, "\"admit_s\":-0.1");
+  const std::string deep = "{\"policy\":" + std::string(100'000, '[') + std::string(100'000, ']') + "}";  // which copies and text of it walk recursively
+  for (const std::string& bad : {line.substr(0, line.size() / 2), std::string("{}"), std::string("[1]"), negative, uneven, cut, before, deep}) {
     try {
       recorded_races(line + "\n" + bad);
       FAIL() << bad;
@@ -84,6 +87,17 @@ TEST(Recording, DamagedLinesAreNamed) {
       EXPECT_NE(std::string(error.what()).find("line 2 is no recorded race"), std::string::npos) << error.what();
     }
   }
+}
+
+// Fault: a time too small for a normal number cannot be written.
+TEST(Recording, TheSmallestTimesAreKept) {
+  RecordedRace race = made_up_race();
+  race.admit_s = {5e-324, 2.3e-308, 0};
+  race.us = race.seconds = {{1e-310}, {}, {1.7976931348623157e308}};
+  const RecordedRace read = recorded_races(to_json(race)).at(0);
+  EXPECT_EQ(read.admit_s, race.admit_s);
+  EXPECT_EQ(read.us[0], race.us[0]);
+  EXPECT_EQ(read.us[2][0], 1.79769e308);
 }
 
 // Three entrants of 10, 8 and 7 us, samples with 1 % of noise that cost half a second each.

@@ -65,6 +65,27 @@ TEST(Policy, EveryFieldChangesTheHash) {
   }
 }
 
+// Fault: a policy that lacks a field, or whose number does not fit and is cut, is taken for another; malformed text ends the program.
+TEST(Policy, OnlyItsOwnTextIsTaken) {
+  const std::string good = MeasurePolicy{}.canonical_json();
+  EXPECT_EQ(MeasurePolicy::from_json(good), MeasurePolicy{});
+  const auto with_eager = [&](const std::string& value) {
+    std::string text = good;
+    return text.replace(text.find("\"eager\":0"), 9, "\"eager\":" + value);
+  };
+  EXPECT_EQ(MeasurePolicy::from_json(with_eager("1")).eager, 1);
+  for (const std::string& bad : {std::string(), std::string("[]"), std::string("{}"), good.substr(1), with_eager("4294967296"), with_eager("1e300"), with_eager("0.5"), with_eager("true"),
+                                 with_eager("0,\"eager\":0"), with_eager("0,\"unknown\":0")}) {
+    try {
+      MeasurePolicy::from_json(bad);
+      FAIL() << bad;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << bad;
+      EXPECT_NE(std::string(error.what()).find("the measure policy"), std::string::npos) << error.what();
+    }
+  }
+}
+
 // Fault: an odd chain leaves q in the buffer that the first launch does not read, so a replay is no longer one dependent chain.
 TEST(Policy, ChainsAreEven) {
   for (Backend backend : {Backend::cuda, Backend::cpu})

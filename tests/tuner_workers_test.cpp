@@ -1,6 +1,7 @@
 // Sessions whose candidates run in worker processes, against workers that crash, hang and lie. Store, config space and clock are the real ones.
 #include "tuner/remote_workbench.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
 
@@ -16,6 +17,7 @@
 #include "codegen/space.hpp"
 #include "faults/processes.hpp"
 #include "tuner/session.hpp"
+#include "tuner/worker_messages.hpp"
 #include "tuner_worker_faults.hpp"
 
 namespace pagetune::testing_support {
@@ -323,6 +325,24 @@ TEST(WorkerMessages, KeepEveryBitOfANumber) {
   }
   EXPECT_TRUE(std::isnan(real_from_text(real_text(std::numeric_limits<double>::quiet_NaN()))));
   EXPECT_THROW(real_from_text("12 apples"), Error);
+  EXPECT_THROW(real_from_text(std::string("12\0 apples", 10)), Error);
+}
+
+// Fault: what a damaged worker writes ends this process, or is taken for the answer to another request or for a number that it is not.
+TEST(WorkerMessages, OnlyAnAnswerIsTaken) {
+  EXPECT_EQ(answer_from_line(R"({"id":7,"ok":[1]})", 7).ok, nlohmann::json::array({1}));
+  const WorkerAnswer failed = answer_from_line(R"({"id":7,"error":{"code":6,"message":"no such instruction"}})", 7);
+  ASSERT_TRUE(failed.error);
+  EXPECT_EQ(failed.error->code(), ErrorCode::compile_failed);
+  EXPECT_STREQ(failed.error->what(), "no such instruction");
+  for (const char* line : {"", "\x01 half of an answer", "[]", R"({"ok":1})", R"({"id":8,"ok":1})", R"({"id":7})", R"({"id":7,"error":"x"})", R"({"id":7,"error":[6,"x"]})",
+                           R"({"id":7,"error":{"code":6}})", R"({"id":7,"error":{"code":0,"message":"x"}})", R"({"id":7,"error":{"code":12,"message":"x"}})", R"({"id":7,"error":{"code":1e300,"message":"x"}})"})
+    EXPECT_THROW(answer_from_line(line, 7), std::exception) << line;
+  constexpr size_t kDeep = 1'000'000;  // copies of it would exhaust the stack
+  EXPECT_THROW(answer_from_line("{\"id\":7,\"ok\":" + std::string(kDeep, '[') + std::string(kDeep, ']') + "}", 7), std::exception);
+  EXPECT_EQ(bucket_from_json(bucket_to_json({3, 12})), (Bucket{3, 12}));
+  for (const char* number : {"4294967299", "1e300", "3.5"})
+    EXPECT_THROW(bucket_from_json(nlohmann::json::parse(fmt::format(R"({{"batch_log2":{},"len_log2":12}})", number))), Error) << number;
 }
 
 // Fault: a field of what a worker works on is lost, and it compiles or measures another thing.

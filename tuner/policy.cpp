@@ -1,9 +1,12 @@
 #include "tuner/policy.hpp"
 
-#include <algorithm>
-#include <nlohmann/json.hpp>
+#include <fmt/format.h>
 
+#include <algorithm>
+
+#include "codegen/json.hpp"
 #include "codegen/sha256.hpp"
+#include "pagetune/error.hpp"
 
 namespace pagetune {
 
@@ -48,9 +51,19 @@ std::string MeasurePolicy::canonical_json() const {
 }
 
 MeasurePolicy MeasurePolicy::from_json(const std::string& text) {
-  const auto json = nlohmann::json::parse(text);
+  constexpr const char* kWhat = "the measure policy";
+  const nlohmann::json json = parse_json(text, kWhat);
+  if (!json.is_object()) throw Error(ErrorCode::invalid_argument, fmt::format("{} must be a JSON object of integers, not {}", kWhat, json.type_name()));
   MeasurePolicy policy;
-  for (const auto& [name, field] : fields()) policy.*field = json.at(name).get<int>();
+  for (const auto& [name, field] : fields()) {
+    const auto found = json.find(name);
+    if (found == json.end()) throw Error(ErrorCode::invalid_argument, fmt::format("the key '{}' is missing in {}; it has every field", name, kWhat));
+    policy.*field = int_from_json(*found, name, kWhat);
+  }
+  for (const auto& [key, value] : json.items()) {
+    if (std::none_of(fields().begin(), fields().end(), [&, &key = key](const auto& field) { return field.first == key; }))
+      throw Error(ErrorCode::invalid_argument, fmt::format("the key '{}' is unknown in {}", key, kWhat));
+  }
   return policy;
 }
 

@@ -39,7 +39,7 @@ struct MeasurePolicy {
 
   static const std::vector<std::pair<const char*, int MeasurePolicy::*>>& fields();  // all of them, by name
   std::string canonical_json() const;
-  // Of canonical_json(); throws std::exception for anything else.
+  // Of canonical_json(); Error invalid_argument for anything else.
   static MeasurePolicy from_json(const std::string& text);
   std::string hash() const;  // sha256 of canonical_json(), hex
 

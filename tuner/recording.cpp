@@ -11,42 +11,47 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "codegen/json.hpp"
 #include "pagetune/error.hpp"
 #include "tuner/statistics.hpp"
+#include "tuner/worker_messages.hpp"
 
 namespace pagetune {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::vector<double> positive(const Json& json) {
-  auto values = json.get<std::vector<double>>();
-  for (const double x : values)
-    if (!std::isfinite(x) || x < 0) throw std::invalid_argument(fmt::format("{} is no time", x));
+double positive(double x) {
+  if (!std::isfinite(x) || x < 0) throw std::invalid_argument(fmt::format("{} is no time", x));
+  return x;
+}
+
+std::vector<double> positive(std::vector<double> values) {
+  for (const double x : values) positive(x);
   return values;
 }
 
-RecordedRace race_from(const Json& json) {
+RecordedRace race_from(const nlohmann::json& json) {
   RecordedRace race;
   race.device = json.at("device");
   race.problem = json.at("problem");
   race.policy = MeasurePolicy::from_json(json.at("policy").dump());
-  for (const Json& entry : json.at("entrants")) {
+  for (const nlohmann::json& entry : json.at("entrants")) {
     Entrant entrant;
-    entrant.config = KernelConfig(entry.at("config").get<std::map<std::string, int>>());
-    entrant.shared_bytes = entry.at("shared_bytes");
+    entrant.config = KernelConfig::from_json(entry.at("config").dump());
+    entrant.shared_bytes = int_from_json(entry.at("shared_bytes"), "shared_bytes", "an entrant");
     entrant.is_default = entry.value("default", false);
     entrant.is_incumbent = entry.value("incumbent", false);
     race.entrants.push_back(std::move(entrant));
-    race.admit_s.push_back(entry.at("admit_s"));
-    race.us.push_back(positive(entry.at("us")));
-    race.seconds.push_back(positive(entry.at("seconds")));
+    race.admit_s.push_back(positive(entry.at("admit_s").get<double>()));
+    race.us.push_back(positive(entry.at("us").get<std::vector<double>>()));
+    race.seconds.push_back(positive(entry.at("seconds").get<std::vector<double>>()));
     if (race.us.back().size() != race.seconds.back().size()) throw std::invalid_argument("us and seconds are not of one length");
   }
   return race;
 }
 
-double six_digits(double x) { return std::stod(fmt::format("{:.6g}", x)); }
+double six_digits(double x) { return real_from_text(fmt::format("{:.6g}", x)); }
 Json six_digits(const std::vector<double>& values) {
   Json json = Json::array();
   for (const double x : values) json.push_back(six_digits(x));
@@ -99,7 +104,7 @@ std::vector<RecordedRace> recorded_races(const std::string& text) {
   for (int number = 1; std::getline(lines, line); ++number) {
     if (line.empty()) continue;
     try {
-      races.push_back(race_from(Json::parse(line)));
+      races.push_back(race_from(parse_json(line, "the line")));
     } catch (const std::exception& wrong) {
       throw Error(ErrorCode::invalid_argument, fmt::format("line {} is no recorded race: {}", number, wrong.what()));
     }

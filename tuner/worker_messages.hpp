@@ -1,5 +1,7 @@
 // What workers are asked and answer, as JSON. Both ends are the same program.
 #pragma once
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +11,7 @@
 #include "codegen/bucket.hpp"
 #include "codegen/config.hpp"
 #include "codegen/target.hpp"
+#include "pagetune/error.hpp"
 #include "pagetune/spec.hpp"
 #include "tuner/policy.hpp"
 #include "tuner/workbench.hpp"
@@ -23,6 +26,14 @@ struct WorkerTask {
   AttentionSpec spec;
   MeasurePolicy policy;
 };
+
+// What a worker answers: what was asked for, or the Error that its request ended with.
+struct WorkerAnswer {
+  nlohmann::json ok;
+  std::optional<Error> error;
+};
+// Throws std::exception if the line is no answer to the request of this id: a worker that a kernel's fault has damaged may write anything.
+WorkerAnswer answer_from_line(const std::string& line, int64_t id);
 
 // A real number as text that gives back the same bits, also for what JSON does not have: NaN and infinities.
 std::string real_text(double);

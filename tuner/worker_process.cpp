@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "tuner/budget.hpp"
+#include "tuner/worker_messages.hpp"
 
 extern char** environ;
 
@@ -86,15 +87,16 @@ Json WorkerProcess::ask(const char* what, Json request, double timeout_s) {
   request["id"] = ++requests_;
   send(request.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n", end_s, timeout_s);
   const std::string line = receive(end_s, timeout_s);
-  const Json answer = Json::parse(line, nullptr, false);
-  if (!answer.is_object() || answer.value("id", Json()) != requests_) lose(fmt::format("gave an answer that is none: '{}'", excerpt(line)));
-  if (answer.contains("ok")) return answer["ok"];
-  const Json error = answer.value("error", Json::object());
-  const Json code = error.value("code", Json()), message = error.value("message", Json());
-  if (!code.is_number_integer() || !message.is_string()) lose(fmt::format("gave an answer that is none: '{}'", excerpt(line)));
+  WorkerAnswer answer;
+  try {
+    answer = answer_from_line(line, requests_);
+  } catch (const std::exception&) {
+    lose(fmt::format("gave an answer that is none: '{}'", excerpt(line)));
+  }
+  if (!answer.error) return std::move(answer.ok);
   // Such a process answers with errors for ever.
-  if (code == static_cast<int>(ErrorCode::context_lost)) lose("lost its device context: " + message.get<std::string>());
-  throw Error(static_cast<ErrorCode>(code.get<int>()), message.get<std::string>());
+  if (answer.error->code() == ErrorCode::context_lost) lose(fmt::format("lost its device context: {}", answer.error->what()));
+  throw Error(*answer.error);
 }
 
 void WorkerProcess::send(const std::string& line, double end_s, double timeout_s) {

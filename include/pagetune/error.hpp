@@ -22,10 +22,18 @@ enum class ErrorCode : int {
 // what(): one sentence saying what is wrong, which value, what is allowed, and what to do.
 class Error : public std::runtime_error {
  public:
-  Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  Error(ErrorCode code, const std::string& message) : std::runtime_error(printable(message)), code_(code) {}
   ErrorCode code() const noexcept { return code_; }
 
  private:
+  // A message may quote what a file holds: what() would end at a NUL, and a terminal obeys other control characters.
+  static std::string printable(std::string message) {
+    constexpr char kDelete = 0x7f;
+    for (char& c : message)
+      if ((static_cast<unsigned char>(c) < ' ' && c != '\n' && c != '\t') || c == kDelete) c = '?';
+    return message;
+  }
+
   ErrorCode code_;
 };
 

@@ -29,7 +29,11 @@ void fuzz_one(const std::string& input) {
         fuzz::require(environment.file_name().find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == std::string::npos, "a file name is of harmless characters");
         break;
       }
-      default: MeasurePolicy::from_json(text).hash(); break;
+      default: {
+        const MeasurePolicy policy = MeasurePolicy::from_json(text);
+        fuzz::require(MeasurePolicy::from_json(policy.canonical_json()) == policy, "a policy's canonical text gives the policy");
+        break;
+      }
     }
   });
 }

@@ -2,10 +2,12 @@
 //   bench_cold_start [--device auto|cpu|cuda:N | --target sm_90a] [--processes 8] [--rounds 5] [--out FILE]
 // With a device each process does what an engine does at model load, get_kernel() and prepare() for each kind of layer; with a target it compiles what those would, without a device.
 // One line: the median over the rounds until all have their kernels, for one process and for several on empty stores and for several on a full one, and who compiled how much.
+#include <array>
 #include <barrier>
 #include <chrono>
 #include <cstdio>
 #include <future>
+#include <map>
 #include <memory>
 #include <thread>
 
@@ -30,26 +32,8 @@ namespace {
 using Json = nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kMaxBatch = 256, kMaxLen = 16384;  // large enough that every kind of layer needs one pass and splits
-
-// What one process needs: kinds of layers, on a device or for a target.
-struct Work {
-  std::vector<AttentionSpec> specs;
-  std::string device, target;  // one of them is empty
-};
-
-Work work_of(const std::string& device, const std::string& target) {
-  Work work{{}, device, target};
-  for (const auto [q_heads, kv_heads, dim] : {std::array{32, 8, 128}, {28, 4, 128}, {64, 8, 64}})
-    for (const DType type : {DType::bf16, DType::fp16}) {
-      AttentionSpec& spec = work.specs.emplace_back();
-      spec.q_heads = q_heads;
-      spec.kv_heads = kv_heads;
-      spec.head_dim_k = spec.head_dim_v = dim;
-      spec.q_dtype = spec.kv_dtype = spec.out_dtype = type;
-    }
-  return work;
-}
+constexpr size_t kKernels = 12;
+constexpr int kMaxBatch = 1, kMaxLen = 4096;  // one sequence: three to seven kernels for each kind of layer of a GPU
 
 // What prepare() of a kernel without winners builds: a config for each binary.
 std::vector<KernelConfig> configs_of(const AttentionSpec& spec, const Target& target) {
@@ -64,11 +48,37 @@ std::vector<KernelConfig> configs_of(const AttentionSpec& spec, const Target& ta
   return configs;
 }
 
+// Kinds of layers that need twelve kernels together.
+std::vector<AttentionSpec> layers_of(const Target& target) {
+  std::vector<AttentionSpec> chosen;
+  size_t kernels = 0;
+  for (const DType type : {DType::bf16, DType::fp16})
+    for (const auto [q_heads, kv_heads, dim] : {std::array{28, 4, 128}, {64, 8, 64}, {8, 1, 128}, {32, 8, 128}, {16, 16, 128}, {8, 4, 256}}) {
+      AttentionSpec spec;
+      spec.q_heads = q_heads;
+      spec.kv_heads = kv_heads;
+      spec.head_dim_k = spec.head_dim_v = dim;
+      spec.q_dtype = spec.kv_dtype = spec.out_dtype = type;
+      const size_t more = configs_of(spec, target).size();
+      if (kernels + more > kKernels) continue;
+      kernels += more;
+      chosen.push_back(spec);
+    }
+  if (kernels != kKernels) throw Error(ErrorCode::internal, fmt::format("on {} the bench's kinds of layers need {} kernels, not {}: add others to layers_of()", target.arch, kernels, kKernels));
+  return chosen;
+}
+
+// What every process needs: on a device, or compiled for a target.
+struct Work {
+  std::string device, target;  // one of them is empty
+  std::vector<AttentionSpec> layers;
+};
+
 // The store's compiles of a process that has all of its kernels.
 uint64_t load_all(const Work& work, const std::string& store_dir) {
   const auto store = Store::open(store_dir);
   std::vector<std::shared_ptr<Kernel>> kernels;
-  for (const AttentionSpec& spec : work.specs) {
+  for (const AttentionSpec& spec : work.layers) {
     if (work.target.empty()) {
       kernels.push_back(get_kernel(spec, {.device = work.device, .cache_dir = store_dir}));
       kernels.back()->prepare(kMaxBatch, kMaxLen);
@@ -81,15 +91,26 @@ uint64_t load_all(const Work& work, const std::string& store_dir) {
   return store->counters().compiles;
 }
 
+Json work_to_json(const Work& work) {
+  Json layers = Json::array();
+  for (const AttentionSpec& spec : work.layers) layers.push_back(canonical_json(spec));
+  return {{"device", work.device}, {"target", work.target}, {"layers", layers}};
+}
+Work work_from_json(const Json& json) {
+  Work work{json.at("device"), json.at("target"), {}};
+  for (const Json& text : json.at("layers")) work.layers.push_back(spec_from_json(text.get<std::string>()));
+  return work;
+}
+
 // The other side of a started process: it does nothing before it is asked.
-int serve(const Work& work) {
+int serve() {
   die_with_parent(STDIN_FILENO);
   WorkerSocket requests(STDIN_FILENO);
   for (std::string line; requests.read_line(line);) {
     const Json request = Json::parse(line);
     Json answer{{"id", request.at("id")}};
     try {
-      answer["ok"] = request.at("do") == "load" ? load_all(work, request.at("store")) : 0;
+      answer["ok"] = request.at("do") == "load" ? load_all(work_from_json(request), request.at("store")) : 0;
     } catch (const Error& failure) {
       answer["error"] = {{"code", static_cast<int>(failure.code())}, {"message", failure.what()}};
     }
@@ -107,15 +128,17 @@ Start start(const Work& work, int processes, const std::filesystem::path& store)
   constexpr double kLimitS = 600;
   std::vector<std::unique_ptr<WorkerProcess>> started;
   for (int p = 0; p < processes; ++p) {
-    started.push_back(std::make_unique<WorkerProcess>(std::vector<std::string>{"/proc/self/exe", "--serve", work.target.empty() ? "--device" : "--target", work.target + work.device}));
+    started.push_back(std::make_unique<WorkerProcess>(std::vector<std::string>{"/proc/self/exe", "--serve"}));
     started.back()->ask("wait", Json::object(), kLimitS);
   }
+  Json request = work_to_json(work);
+  request["store"] = store.string();
   std::barrier gate(processes + 1);
   std::vector<std::future<uint64_t>> answers;
   for (const auto& process : started)
-    answers.push_back(std::async(std::launch::async, [&gate, &process, &store] {
+    answers.push_back(std::async(std::launch::async, [&gate, &process, &request] {
       gate.arrive_and_wait();
-      return process->ask("load", {{"store", store.string()}}, kLimitS).get<uint64_t>();
+      return process->ask("load", request, kLimitS).get<uint64_t>();
     }));
   gate.arrive_and_wait();
   const auto begin = Clock::now();
@@ -149,11 +172,10 @@ struct Arguments {
 };
 
 int run(const Arguments& arguments) {
-  const Work work = work_of(arguments.target.empty() ? cli::device_ids(arguments.device).at(0) : "", arguments.target);
-  if (arguments.serve) return serve(work);
-  const Target target = work.target.empty() ? open_device(work.device)->target() : Target::by_name(work.target);
-  size_t kernels = 0;
-  for (const AttentionSpec& spec : work.specs) kernels += configs_of(spec, target).size();
+  const std::string id = arguments.target.empty() ? cli::device_ids(arguments.device).at(0) : "";
+  const std::shared_ptr<Device> device = id.empty() ? nullptr : open_device(id);
+  const Target target = device ? device->target() : Target::by_name(arguments.target);
+  const Work work{id, arguments.target, layers_of(target)};
   Lines lines(arguments.out);
   Rounds one, many, full;
   for (int round = 0; round < arguments.rounds; ++round) {
@@ -163,13 +185,13 @@ int run(const Arguments& arguments) {
     full.add(start(work, arguments.processes, scratch.path() / "many"));
   }
   lines.write({{"bench", "cold_start"},
-               {"device", work.target.empty() ? open_device(work.device)->environment().device : "none"},
+               {"device", device ? device->environment().device : "none: compiled only"},
                {"target", target.arch},
                {"compiler", compiler_for(target).identity()},
                {"cores", std::thread::hardware_concurrency()},
                {"commit", build_commit()},
                {"rounds", arguments.rounds},
-               {"kernels", kernels},
+               {"kernels", kKernels},
                {"one_s", median(one.seconds)},
                {"processes", arguments.processes},
                {"many_s", median(many.seconds)},
@@ -179,8 +201,8 @@ int run(const Arguments& arguments) {
                {"many_compiles", many.most_compiles},
                {"full_store_compiles", full.most_compiles},
                {"compiling_processes", many.compiling_processes / arguments.rounds}});
-  const bool each_once = one.most_compiles == kernels && many.most_compiles == kernels && full.most_compiles == 0;
-  if (!each_once) fmt::print(stderr, "bench_cold_start: {} kernels are due once on an empty store and never on a full one\n", kernels);
+  const bool each_once = one.most_compiles == kKernels && many.most_compiles == kKernels && full.most_compiles == 0;
+  if (!each_once) fmt::print(stderr, "bench_cold_start: {} kernels are due once on an empty store and never on a full one\n", kKernels);
   return each_once ? cli::kDone : cli::kFailed;
 }
 
@@ -204,7 +226,7 @@ int main(int argc, char** argv) {
     return app.exit(wrong) == 0 ? cli::kDone : cli::kUsage;
   }
   try {
-    return bench::run(arguments);
+    return arguments.serve ? bench::serve() : bench::run(arguments);
   } catch (const cli::UsageError& wrong) {
     fmt::print(stderr, "bench_cold_start: {}\n", wrong.what());
     return cli::kUsage;

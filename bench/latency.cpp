@@ -18,11 +18,13 @@
 #include "runtime/cuda/driver.hpp"
 #include "runtime/device.hpp"
 #include "runtime/launch.hpp"
+#include "scratch.hpp"
 #include "tuner/statistics.hpp"
 
 namespace {
 
 using namespace pagetune;
+using bench::Scratch;
 using Clock = std::chrono::steady_clock;
 
 std::string device_id() {
@@ -35,26 +37,6 @@ AttentionSpec llama() {
   spec.page_size = 16;
   return spec;
 }
-
-// A directory of its own, removed at the end.
-class Scratch {
- public:
-  Scratch() {
-    std::string name = (std::filesystem::temp_directory_path() / "pagetune-bench-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) std::abort();
-    path_ = name;
-  }
-  ~Scratch() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 

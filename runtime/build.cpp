@@ -5,6 +5,7 @@
 #include "pagetune/error.hpp"
 #include "runtime/cpu_provider.hpp"
 #include "runtime/cuda/cubin.hpp"
+#include "runtime/parallel.hpp"
 
 namespace pagetune {
 namespace {
@@ -30,6 +31,10 @@ Binary build_binary(Compiler& compiler, Store& store, const AttentionSpec& spec,
   binary.facts = compiler.read_facts(binary.data);
   require_fit(binary.facts, spec, config);
   return binary;
+}
+
+void build_binaries(Compiler& compiler, Store& store, const AttentionSpec& spec, const std::vector<KernelConfig>& configs, const Target& target) {
+  parallel_for(static_cast<int64_t>(configs.size()), [&](int64_t i) { build_binary(compiler, store, spec, configs[static_cast<size_t>(i)], target); }, kCompileThreads);
 }
 
 bool may_load(const Binary& binary) {

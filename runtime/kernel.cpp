@@ -17,7 +17,6 @@
 #include "runtime/dispatch.hpp"
 #include "runtime/freezer.hpp"
 #include "runtime/launch.hpp"
-#include "runtime/parallel.hpp"
 #include "runtime/untuned.hpp"
 
 namespace pagetune {
@@ -80,10 +79,10 @@ class KernelImpl final : public Kernel {
     std::map<std::string, uint16_t> shapes;
     for (const uint16_t index : needed)
       if (slots_[index].module.load(std::memory_order_acquire) == nullptr) shapes.emplace(shape_text(index), index);
-    std::vector<uint16_t> work;
-    for (const auto& [shape, index] : shapes) work.push_back(index);
-    if (freezer().refuses() && !work.empty()) freezer().miss(spec_, table_.configs()[work.front()]);  // before anything is compiled
-    compile_all(work);
+    std::vector<KernelConfig> work;
+    for (const auto& [shape, index] : shapes) work.push_back(table_.configs()[index]);
+    if (freezer().refuses() && !work.empty()) freezer().miss(spec_, work.front());  // before anything is compiled
+    if (work.size() > 1) build_binaries(device_->compiler(), *store_, spec_, work, device_->target());  // into the store, from where module() takes them
     for (const uint16_t index : needed) module(index);
     planned_batch_.store(max_batch, std::memory_order_relaxed);
     planned_len_.store(max_len, std::memory_order_relaxed);
@@ -165,14 +164,6 @@ class KernelImpl final : public Kernel {
     }
     slots_[index].module.store(shared.get(), std::memory_order_release);
     return *shared;
-  }
-
-  // Compiles side by side; the binaries land in the store, from where module() takes them.
-  void compile_all(const std::vector<uint16_t>& work) {
-    if (work.size() < 2) return;
-    parallel_for(
-        static_cast<int64_t>(work.size()),
-        [&](int64_t i) { build_binary(device_->compiler(), *store_, spec_, table_.configs()[work[static_cast<size_t>(i)]], device_->target()); }, kCompileThreads);
   }
 
   AttentionSpec spec_;

@@ -12,11 +12,6 @@
 namespace pagetune {
 namespace {
 
-std::string commit() {
-  const char* given = std::getenv("PAGETUNE_COMMIT");
-  return given != nullptr && *given != '\0' ? given : PAGETUNE_BUILD_COMMIT;
-}
-
 // This process's words, those with blanks in quotes.
 std::string command_line() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
@@ -35,6 +30,11 @@ int window_of(const DecodeCell& cell) {
 
 }  // namespace
 
+std::string build_commit() {
+  const char* given = std::getenv("PAGETUNE_COMMIT");
+  return given != nullptr && *given != '\0' ? given : PAGETUNE_BUILD_COMMIT;
+}
+
 BenchLine line_of(const std::string& device_name, const DecodeCell& cell, const Measured& measured, bool tuned, bool overlap, const Peers& peers) {
   const AttentionSpec& spec = cell.spec;
   // Two products, each with two operations for every element of K or V and every query row that shares it.
@@ -42,7 +42,7 @@ BenchLine line_of(const std::string& device_name, const DecodeCell& cell, const 
   const double floor = floor_us(device_name, measured.kv_bytes);
   BenchLine line{{"bench", "decode"},
                  {"device", device_name},
-                 {"commit", commit()},
+                 {"commit", build_commit()},
                  {"hq", spec.q_heads},
                  {"hkv", spec.kv_heads},
                  {"dk", spec.head_dim_k},

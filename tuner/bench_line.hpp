@@ -12,6 +12,9 @@ namespace pagetune {
 
 using BenchLine = nlohmann::ordered_json;
 
+// The commit that this build was made from, or what PAGETUNE_COMMIT says.
+std::string build_commit();
+
 // One measurement. With a peer's time of the same cell: peer, peer_us and ratio, ours over the peer's in bytes a microsecond.
 BenchLine line_of(const std::string& device_name, const DecodeCell&, const Measured&, bool tuned, bool overlap, const Peers&);
 // The same in a few words.

@@ -1,7 +1,10 @@
 // KernelConfig: how a kernel computes. Stored by content, never by index.
 #pragma once
+#include <compare>
 #include <map>
+#include <memory>
 #include <string>
+#include <utility>
 
 namespace pagetune {
 
@@ -9,12 +12,12 @@ namespace pagetune {
 class KernelConfig {
  public:
   KernelConfig() = default;
-  explicit KernelConfig(std::map<std::string, int> values) : values_(std::move(values)) {}
+  explicit KernelConfig(std::map<std::string, int> values) : values_(std::make_shared<const std::map<std::string, int>>(std::move(values))) {}
 
   int at(const std::string& name) const;  // Error internal if absent
   int get(const std::string& name, int otherwise) const;
-  void set(const std::string& name, int value) { values_[name] = value; }
-  const std::map<std::string, int>& values() const { return values_; }
+  void set(const std::string& name, int value);
+  const std::map<std::string, int>& values() const;
 
   int variant() const { return at("VARIANT"); }         // 1: one pass, 2: split KV and merge
   int num_splits() const { return get("NUM_SPLITS", 1); }
@@ -23,11 +26,11 @@ class KernelConfig {
   std::string canonical_json() const;
   static KernelConfig from_json(const std::string& text);  // object of integers; anything else is an Error
 
-  bool operator==(const KernelConfig&) const = default;
-  auto operator<=>(const KernelConfig&) const = default;
+  bool operator==(const KernelConfig& other) const { return values_ == other.values_ || values() == other.values(); }
+  auto operator<=>(const KernelConfig& other) const { return values() <=> other.values(); }
 
  private:
-  std::map<std::string, int> values_;
+  std::shared_ptr<const std::map<std::string, int>> values_;  // shared by copies: thousands of winners have a few configs between them. Null: none
 };
 
 }  // namespace pagetune

@@ -59,6 +59,14 @@ ino_t inode_of(const std::string& path) {
   return lstat(path.c_str(), &info) == 0 ? info.st_ino : 0;
 }
 
+// "winners.db.corrupt-20260131T120000Z", or with "-2" and so on behind it.
+std::string unused_name(const std::string& stem) {
+  const std::string name = fmt::format("{}-{}", stem, time_suffix());
+  std::string free = name;
+  for (int n = 2; inode_of(free) != 0; ++n) free = fmt::format("{}-{}", name, n);
+  return free;
+}
+
 // A connection that came through fork() must not even be closed: that would roll back or unlink what the parent is using.
 void abandon(std::unique_ptr<SQLite::Database> connection) {
   static auto* abandoned = new std::vector<SQLite::Database*>;
@@ -97,6 +105,14 @@ std::string refusal(SQLite::Database& db, const Schema& schema) {
     }
   }
   return "";
+}
+
+std::string unreadable_as(SQLite::Database& db, const Schema& schema) {
+  if (schema.upgrade.from == 0 || query_int(db, "PRAGMA user_version") != schema.upgrade.from) return refusal(db, schema);
+  Schema old;
+  old.user_version = schema.upgrade.from;
+  old.columns = schema.upgrade.columns;
+  return refusal(db, old);
 }
 
 void create_tables(SQLite::Database& db, const Schema& schema) {
@@ -173,6 +189,7 @@ void Database::ensure_open() {
       open_file();
     } catch (const SQLite::Exception& error) {
       connection_.reset();
+      mode_ = Mode::closed;
       std::string why = error.what();
       if (is_busy(error)) {
         if (++busy_rounds < kBusyRounds) continue;
@@ -200,7 +217,7 @@ void Database::open_file() {
     connection_ = std::make_unique<SQLite::Database>(path_, SQLite::OPEN_READWRITE | SQLite::OPEN_NOFOLLOW, lock.possible() ? kBusyTimeoutMs : 0);
     accepted = accept_contents(*connection_);
     if (accepted) connection_->setBusyTimeout(kBusyTimeoutMs);
-    if (accepted) mode_ = sqlite3_db_readonly(connection_->getHandle(), "main") == 1 ? Mode::read_only : Mode::read_write;
+    if (accepted && mode_ == Mode::closed) mode_ = sqlite3_db_readonly(connection_->getHandle(), "main") == 1 ? Mode::read_only : Mode::read_write;
   } catch (const SQLite::Exception& error) {
     if (made) {  // nothing could be written into it: leave no empty file behind on a full disk
       connection_.reset();
@@ -260,7 +277,7 @@ void Database::choose_journal(SQLite::Database& db) {
 bool Database::accept_contents(SQLite::Database& db) {
   configure(db);
   const bool empty = is_empty(db);
-  std::string reason = empty ? "" : refusal(db, schema_);
+  std::string reason = empty ? "" : unreadable_as(db, schema_);
   if (reason.empty()) choose_journal(db);
   if (empty) {
     SQLite::Transaction transaction(db, SQLite::TransactionBehavior::IMMEDIATE);
@@ -277,7 +294,52 @@ bool Database::accept_contents(SQLite::Database& db) {
     std::string verdict = db.execAndGet("PRAGMA quick_check(1)").getString();
     if (verdict != "ok") throw SQLite::Exception(verdict, SQLITE_CORRUPT);
   }
+  if (query_int(db, "PRAGMA user_version") == schema_.upgrade.from) upgrade(db);
   return true;
+}
+
+// A copy first: what the old version had, its programs can have again.
+void Database::upgrade(SQLite::Database& db) {
+  if (sqlite3_db_readonly(db.getHandle(), "main") == 1) return serve_upgraded_copy();
+  const std::string copy = unused_name(fmt::format("{}.v{}", path_, schema_.upgrade.from));
+  try {
+    const int fd = ::open(copy.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0) throw SQLite::Exception(fmt::format("{}: {}", copy, std::strerror(errno)), SQLITE_CANTOPEN);
+    ::close(fd);
+    SQLite::Statement vacuum(db, "VACUUM INTO ?");
+    vacuum.bind(1, copy);
+    vacuum.exec();
+    SQLite::Transaction transaction(db, SQLite::TransactionBehavior::IMMEDIATE);
+    if (query_int(db, "PRAGMA user_version") != schema_.upgrade.from) {  // without the directory's lock another process may have been quicker
+      unlink(copy.c_str());
+      return;
+    }
+    const Schema::Upgrade::Content content = schema_.upgrade.read(db);
+    // Tables that others refer to last.
+    for (auto table = schema_.upgrade.columns.rbegin(); table != schema_.upgrade.columns.rend(); ++table) db.exec("DROP TABLE " + table->first);
+    create_tables(db, schema_);
+    content.write(db);
+    transaction.commit();
+    if (!content.left_behind.empty()) problems_.say(fmt::format("{} was upgraded to schema version {}: {} stay behind in {}", path_, schema_.user_version, content.left_behind, copy));
+  } catch (const SQLite::Exception& error) {
+    unlink(copy.c_str());
+    if (is_corruption(error) || is_busy(error)) throw;
+    problems_.say(fmt::format("{} has schema version {} and could not be upgraded to {}: {}", path_, schema_.upgrade.from, schema_.user_version, error.what()));
+    serve_upgraded_copy();
+  }
+}
+
+// The rows of a file that stays as it is.
+void Database::serve_upgraded_copy() {
+  auto copy = std::make_unique<SQLite::Database>(":memory:", SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);
+  configure(*copy);
+  const Schema::Upgrade::Content content = schema_.upgrade.read(*connection_);
+  SQLite::Transaction transaction(*copy);
+  create_tables(*copy, schema_);
+  content.write(*copy);
+  transaction.commit();
+  connection_ = std::move(copy);
+  mode_ = Mode::read_only;
 }
 
 std::string Database::set_aside() {
@@ -286,8 +348,7 @@ std::string Database::set_aside() {
   DirectoryLock lock(dir_);
   if (inode_of(path_) != inode_) return "";  // another process was quicker
   if (std::string why = unreadable(path_); !why.empty()) return why;
-  std::string aside = path_ + ".corrupt-" + time_suffix();
-  for (int n = 2; inode_of(aside) != 0; ++n) aside = fmt::format("{}.corrupt-{}-{}", path_, time_suffix(), n);
+  const std::string aside = unused_name(path_ + ".corrupt");
   // Its journal first: the new file must not be "recovered" from it.
   for (const char* side : kSideFiles) rename((path_ + side).c_str(), (aside + side).c_str());
   if (rename(path_.c_str(), aside.c_str()) != 0) {

@@ -18,10 +18,22 @@
 namespace pagetune {
 
 struct Schema {
+  // A version that is taken over. What it held is read, and written into the tables of this version.
+  struct Upgrade {
+    int from = 0;  // user_version; 0: none
+    std::vector<std::pair<std::string, std::string>> columns;
+    struct Content {
+      std::function<void(SQLite::Database&)> write;
+      std::string left_behind;  // what of it is not written, for people; empty if all is
+    };
+    std::function<Content(SQLite::Database& old)> read;
+  };
+
   int user_version = 0;
   std::string sql;                                           // creates all tables of an empty file
   std::vector<std::pair<std::string, std::string>> columns;  // table -> columns that it must have, comma-separated
   bool check_on_open = false;                                // PRAGMA quick_check: its cost grows with the file
+  Upgrade upgrade;
   std::string if_lost = "new results are kept in memory only";  // said where the file cannot be written
 };
 
@@ -42,6 +54,9 @@ bool is_empty(SQLite::Database&);
 
 // Why a file does not hold this schema's tables and nothing but tables; empty if it does. Throws SQLite::Exception for damage.
 std::string refusal(SQLite::Database&, const Schema&);
+
+// Why a file holds neither this schema's tables nor those that it upgrades; empty if it does.
+std::string unreadable_as(SQLite::Database&, const Schema&);
 
 // Makes an empty file this schema's. Within the caller's transaction.
 void create_tables(SQLite::Database&, const Schema&);
@@ -82,6 +97,8 @@ class Database {
   void configure(SQLite::Database&);
   void choose_journal(SQLite::Database&);
   bool accept_contents(SQLite::Database&);
+  void upgrade(SQLite::Database&);
+  void serve_upgraded_copy();
   std::string set_aside();  // why not: the file cannot be read
   void give_up(const std::string& why);
 

@@ -7,6 +7,7 @@
 #include "cache_db/export.hpp"
 #include "cache_db/merge.hpp"
 #include "cache_db/winner_rows.hpp"
+#include "cache_db/winner_schema.hpp"
 #include "pagetune/error.hpp"
 
 namespace pagetune {
@@ -18,7 +19,10 @@ std::string export_db(std::vector<Store::Row> rows) {
     SQLite::Database db(":memory:", SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);  // its journal mode, "memory", stands in no file: the image is one of mode "delete"
     SQLite::Transaction transaction(db, SQLite::TransactionBehavior::IMMEDIATE);
     create_tables(db, winners_schema());
-    for (const Store::Row& row : merged({{"", std::move(rows), {}}}, all_alike).rows) write_row(db, row);
+    {
+      RowWriter writer(db);
+      for (const Store::Row& row : merged({{"", std::move(rows), {}}}, all_alike).rows) writer.put(row);
+    }
     transaction.commit();
     db.exec("VACUUM");
     sqlite3_int64 size = 0;

@@ -21,6 +21,7 @@
 #include "cache_db/quiet_file.hpp"
 #include "cache_db/untuned_table.hpp"
 #include "cache_db/winner_rows.hpp"
+#include "cache_db/winner_schema.hpp"
 #include "codegen/sha256.hpp"
 
 namespace pagetune {
@@ -107,7 +108,7 @@ std::vector<Store::Block> drop_blocks(SQLite::Database& db) {
     if (block) blocks.push_back(std::move(*block));
   blocks = blocks_of_other_builds(std::move(blocks));
   for (const Store::Block& block : blocks) {
-    SQLite::Statement remove(db, "DELETE FROM blocklist WHERE env_id=? AND spec_key=? AND config=?");
+    SQLite::Statement remove(db, "DELETE FROM blocklist WHERE env_key=? AND spec_key=? AND config=?");
     remove.bind(1, block.env_key);
     remove.bind(2, block.spec_key);
     remove.bind(3, block.config.canonical_json());
@@ -161,7 +162,7 @@ bool tend(const std::string& dir, const FileReport& file, Schema schema, Garbage
 }  // namespace
 
 std::optional<int64_t> set_aside_time(const std::string& name) {
-  static const std::regex form(R"((?:winners|kernels|untuned)\.db\.corrupt-(\d{4})(\d{2})(\d{2})T(\d{2})(\d{2})(\d{2})Z(?:-\d+)?(?:-journal|-wal|-shm)?)");
+  static const std::regex form(R"((?:winners|kernels|untuned)\.db\.(?:corrupt|v\d+)-(\d{4})(\d{2})(\d{2})T(\d{2})(\d{2})(\d{2})Z(?:-\d+)?(?:-journal|-wal|-shm)?)");
   std::smatch parts;
   if (!std::regex_match(name, parts, form)) return std::nullopt;
   const auto number = [&](int i) { return std::stoi(parts[static_cast<size_t>(i)].str()); };

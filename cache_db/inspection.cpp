@@ -18,6 +18,7 @@
 #include "cache_db/quiet_file.hpp"
 #include "cache_db/untuned_table.hpp"
 #include "cache_db/winner_rows.hpp"
+#include "cache_db/winner_schema.hpp"
 
 namespace pagetune {
 namespace {
@@ -84,7 +85,7 @@ bool read_once(const Schema& schema, const Reader& reader, FileReport& report) {
     }
     report.schema_version = db->execAndGet("PRAGMA user_version").getInt();
     report.free_bytes = db->execAndGet("PRAGMA freelist_count").getInt64() * db->execAndGet("PRAGMA page_size").getInt64();
-    if (std::string reason = refusal(*db, schema); !reason.empty()) {
+    if (std::string reason = unreadable_as(*db, schema); !reason.empty()) {
       report.state = FileState::refused;
       report.why = reason;
       return true;

@@ -7,9 +7,12 @@
 
 namespace pagetune {
 
-// rows: all of one spec, of whatever environment. At most one winner for each bucket that was measured in the device's own environment, and one for each that was measured in another of its
-// class. Of several the confirmed one (see LayeredWinner) before others, the user's before the shipped, then the smaller upper end of the interval, then the smaller canonical bytes.
+// Those of the rows that may answer on the device: measured in its own environment, or in another of its class.
+std::vector<LayeredWinner> candidates(const Environment& own, const std::string& generator, const std::vector<Store::Row>& rows, bool shipped = false);
+
+// Of one spec's candidates, at most one for each bucket that was measured in the device's own environment, and one for each that was measured in another of its class. Of several the confirmed one
+// (see LayeredWinner) before others, the user's before the shipped, then the smaller upper end of the interval, then the smaller median, configs and runner-up's time.
 // Sorted: own before others, then by bucket.
-std::vector<LayeredWinner> layered(const Environment& own, const std::string& generator, const std::vector<Store::Row>& user, const std::vector<Store::Row>& shipped);
+std::vector<LayeredWinner> layered(const std::vector<LayeredWinner>& candidates);
 
 }  // namespace pagetune

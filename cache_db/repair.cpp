@@ -10,6 +10,7 @@
 #include "cache_db/quiet_file.hpp"
 #include "cache_db/untuned_table.hpp"
 #include "cache_db/winner_rows.hpp"
+#include "cache_db/winner_schema.hpp"
 #include "cache_db/winner_table.hpp"
 
 namespace pagetune {

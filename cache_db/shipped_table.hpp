@@ -16,7 +16,7 @@ class ShippedTable {
   static std::string default_path();
 
   // Rows whose digest is right and whose config the space admits. Opened anew each time: a new release may replace the file.
-  std::vector<Store::Row> rows_of(const std::string& spec_key) const;
+  std::vector<Store::Row> rows_of(const std::string& spec_key) const;  // empty: of all specs
 
  private:
   Problems& problems_;

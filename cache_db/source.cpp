@@ -13,6 +13,7 @@
 #include "cache_db/table.hpp"
 #include "cache_db/winner_json.hpp"
 #include "cache_db/winner_rows.hpp"
+#include "cache_db/winner_schema.hpp"
 #include "codegen/support.hpp"
 #include "pagetune/error.hpp"
 
@@ -48,7 +49,7 @@ std::vector<std::optional<Row>> few_enough(const std::string& path, std::vector<
 void take_rows(SQLite::Database& db, const std::string& path, const std::string& spec_key, Source& source) {
   int damaged = 0;
   std::map<std::string, int> refused;
-  for (auto& row : few_enough(path, read_rows(db, spec_key, kMostSourceRows + 1), "winners")) {
+  for (auto& row : few_enough(path, read_rows(db, {spec_key, ""}, kMostSourceRows + 1), "winners")) {
     if (!row) {
       ++damaged;
     } else if (std::string reason = row_refusal(*row); !reason.empty()) {
@@ -115,7 +116,7 @@ Source read_source(const std::string& wanted, const std::string& spec_key) {
     const std::unique_ptr<SQLite::Database> opened = open_quietly(path);
     SQLite::Database& db = *opened;
     sqlite3_limit(db.getHandle(), SQLITE_LIMIT_LENGTH, kLongestSourceRow);
-    if (std::string reason = refusal(db, winners_schema()); !reason.empty()) fail(path, reason);
+    if (std::string reason = unreadable_as(db, winners_schema()); !reason.empty()) fail(path, reason);
     if (spec_key.empty()) {
       if (std::string verdict = db.execAndGet("PRAGMA integrity_check(1)").getString(); verdict != "ok") fail(path, "it is damaged: " + verdict);
       take_blocks(db, path, source);

@@ -41,9 +41,16 @@ class DiskStore final : public Store {
   }
   std::vector<Winner> winners(const std::string& env_key, const std::string& spec_key) const override { return winners_.find(env_key, spec_key); }
   std::vector<LayeredWinner> layered_winners(const Environment& own, const std::string& spec_key) const override {
-    return layered(own, generator_hash(), winners_.all(spec_key), shipped_.rows_of(spec_key));
+    LayeredWinners all = layered_winners_of(own, spec_key);
+    return all.empty() ? std::vector<LayeredWinner>{} : std::move(all.begin()->second);
   }
+  LayeredWinners layered_winners(const Environment& own) const override { return layered_winners_of(own, ""); }
   std::vector<Row> all_winners() const override { return winners_.all(); }
+  std::vector<Row> rows_of(const std::string& spec_key) const override {
+    std::vector<Row> rows = winners_.all(spec_key);
+    for (Row& row : shipped_.rows_of(spec_key)) rows.push_back(std::move(row));
+    return rows;
+  }
   void block(const std::string& env_key, const std::string& spec_key, const KernelConfig& config, const std::string& reason) override {
     winners_.block(env_key, spec_key, config, reason);
   }
@@ -82,6 +89,20 @@ class DiskStore final : public Store {
   }
 
  private:
+  LayeredWinners layered_winners_of(const Environment& own, const std::string& spec_key) const {
+    const std::string& generator = generator_hash();
+    LayeredWinners all = winners_.candidates(own, generator, spec_key);
+    std::map<std::string, std::vector<Row>> shipped;
+    for (Row& row : shipped_.rows_of(spec_key)) {
+      std::vector<Row>& of_spec = shipped[row.winner.spec_key];
+      of_spec.push_back(std::move(row));
+    }
+    for (const auto& [spec, rows] : shipped)
+      for (LayeredWinner& one : candidates(own, generator, rows, true)) all[spec].push_back(std::move(one));
+    for (auto& [spec, winners] : all) winners = layered(winners);
+    return all;
+  }
+
   std::optional<Binary> load(const std::string& key) {
     std::optional<Binary> found = binaries_.find(key);
     if (found) memory_.put(*found);

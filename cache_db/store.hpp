@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,16 +41,32 @@ struct Winner {
   bool operator==(const Winner&) const = default;
 };
 
+// What dispatch needs of a winner.
+struct Choice {
+  Bucket bucket;
+  KernelConfig config;
+  double median_us = 0, ci_high_us = 0;
+  KernelConfig runner_up;
+  double runner_up_us = 0;
+
+  Choice() = default;
+  Choice(const Winner& w) : bucket(w.bucket), config(w.config), median_us(w.median_us), ci_high_us(w.ci_high_us), runner_up(w.runner_up), runner_up_us(w.runner_up_us) {}  // NOLINT(google-explicit-constructor): a part of it
+  bool operator==(const Choice&) const = default;
+};
+
 // A winner that may answer for a spec on a device, whoever measured it.
 struct LayeredWinner {
-  Winner winner;
+  Choice winner;
   bool other_device = false;  // measured in another environment of the device's class (Environment::class_text())
   bool confirmed = true;      // by this build's kernel generator
   bool shipped = false;       // of the read-only database that comes with pagetune
 
-  LayeredWinner(Winner measured, bool elsewhere = false, bool by_this_generator = true, bool comes_along = false)  // NOLINT(google-explicit-constructor): a device's own winner is the usual case
-      : winner(std::move(measured)), other_device(elsewhere), confirmed(by_this_generator), shipped(comes_along) {}
+  LayeredWinner(Choice chosen, bool elsewhere = false, bool by_this_generator = true, bool comes_along = false)  // NOLINT(google-explicit-constructor): a device's own winner is the usual case
+      : winner(std::move(chosen)), other_device(elsewhere), confirmed(by_this_generator), shipped(comes_along) {}
+  LayeredWinner(const Winner& measured, bool elsewhere = false, bool by_this_generator = true, bool comes_along = false)  // NOLINT(google-explicit-constructor): likewise
+      : LayeredWinner(Choice(measured), elsewhere, by_this_generator, comes_along) {}
 };
+using LayeredWinners = std::map<std::string, std::vector<LayeredWinner>>;  // spec_key -> winners
 
 class Store {
  public:
@@ -68,8 +85,11 @@ class Store {
   virtual std::vector<Winner> winners(const std::string& env_key, const std::string& spec_key) const = 0;
   // What may answer for a spec in an environment, out of this store and the shipped winners: see cache_db/layers.hpp.
   virtual std::vector<LayeredWinner> layered_winners(const Environment&, const std::string& spec_key) const = 0;
+  virtual LayeredWinners layered_winners(const Environment&) const = 0;  // of every spec that has some
   struct Row { Winner winner; Environment environment; AttentionSpec spec; };
   virtual std::vector<Row> all_winners() const = 0;     // sorted by (environment, spec, bucket)
+  // All that is stored for a spec, whoever measured it: this store's rows, then the shipped.
+  virtual std::vector<Row> rows_of(const std::string& spec_key) const = 0;
 
   // Configs that must never win again: wrong or crashing.
   virtual void block(const std::string& env_key, const std::string& spec_key, const KernelConfig&, const std::string& reason) = 0;

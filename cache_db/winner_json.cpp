@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <bit>
 #include <cmath>
 
 #include "codegen/json.hpp"
@@ -104,6 +105,13 @@ void check_winner(const Winner& winner, const std::string& where) {
                                                          winner.bucket.batch_log2, winner.bucket.len_log2, Bucket::kBatchCells - 1,
                                                          Bucket::kMinLenLog2, Bucket::kMinLenLog2 + Bucket::kLenCells - 1));
   }
+}
+
+std::optional<Bucket> bucket_of_sizes(int64_t batch, int64_t len) {
+  if (batch <= 0 || len <= 0 || !std::has_single_bit(static_cast<uint64_t>(batch)) || !std::has_single_bit(static_cast<uint64_t>(len))) return std::nullopt;
+  const Bucket bucket{std::countr_zero(static_cast<uint64_t>(batch)), std::countr_zero(static_cast<uint64_t>(len))};
+  if (bucket.batch_log2 >= Bucket::kBatchCells || bucket.len_log2 < Bucket::kMinLenLog2 || bucket.len_log2 >= Bucket::kMinLenLog2 + Bucket::kLenCells) return std::nullopt;
+  return bucket;
 }
 
 std::optional<Bucket> bucket_from_text(const std::string& text) {

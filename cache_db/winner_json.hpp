@@ -20,6 +20,9 @@ std::string winner_digest(const Winner&);
 // Error invalid_argument unless every number is finite and the bucket lies on the grid.
 void check_winner(const Winner&, const std::string& where);
 
+// The bucket of a stored batch and length, which are those of a cell of the grid; nothing for any others.
+std::optional<Bucket> bucket_of_sizes(int64_t batch, int64_t len);
+
 // "4x1024" as Bucket::text() writes it; nothing for any other text.
 std::optional<Bucket> bucket_from_text(const std::string&);
 

@@ -2,21 +2,18 @@
 
 #include <fmt/format.h>
 
-#include <bit>
-#include <unordered_map>
+#include <map>
 #include <utility>
 
 #include "cache_db/dispatch_columns.hpp"
+#include "cache_db/winner_choices.hpp"
 #include "cache_db/winner_json.hpp"
-#include "codegen/generate.hpp"
+#include "cache_db/winner_schema.hpp"
 #include "codegen/space.hpp"
 #include "pagetune/error.hpp"
 
 namespace pagetune {
 namespace {
-
-// A power of two's exponent; a damaged cell gives some number, which the digest then refuses.
-int log2_of(int64_t value) { return value > 0 ? std::bit_width(static_cast<uint64_t>(value)) - 1 : -1; }
 
 // Thousands of rows have a few environments, specs and configs between them: each text is read once.
 class RowReader {
@@ -25,11 +22,11 @@ class RowReader {
     try {
       std::optional<Winner> winner = read(statement);
       if (!winner) return std::nullopt;
-      const auto& [environment, env_key] = once(environments_, statement.getColumn(21).getString(), [](const std::string& text) {
+      const auto& [environment, env_key] = once(environments_, statement.getColumn(kEnvJson).getString(), [](const std::string& text) {
         auto made = Environment::from_json(text);
         return std::pair(made, made.key());
       });
-      const auto& [spec, key] = once(specs_, statement.getColumn(22).getString(), [](const std::string& text) {
+      const auto& [spec, key] = once(specs_, statement.getColumn(kSpecJson).getString(), [](const std::string& text) {
         auto made = spec_from_json(text);
         return std::pair(made, spec_key(made));
       });
@@ -44,27 +41,29 @@ class RowReader {
     try {
       const auto config = [&](int column) { return once(configs_, row.getColumn(column).getString(), [](const std::string& text) { return KernelConfig::from_json(text); }); };
       Winner w;
-      w.env_key = row.getColumn(0).getString();
-      w.spec_key = row.getColumn(1).getString();
-      w.bucket = {log2_of(row.getColumn(2).getInt64()), log2_of(row.getColumn(3).getInt64())};
-      w.config = config(4);
-      w.median_us = row.getColumn(5).getDouble();
-      w.ci_low_us = row.getColumn(6).getDouble();
-      w.ci_high_us = row.getColumn(7).getDouble();
-      w.samples = row.getColumn(8).getInt();
-      w.default_us = row.getColumn(9).getDouble();
-      w.runner_up = config(10);
-      w.runner_up_us = row.getColumn(11).getDouble();
-      w.tied = row.getColumn(12).getInt();
-      w.reason = row.getColumn(13).getString();
-      w.error = row.getColumn(14).getDouble();
-      w.floor_us = row.getColumn(15).getDouble();
-      w.policy_hash = row.getColumn(16).getString();
-      w.space_hash = row.getColumn(17).getString();
-      w.generator_hash = row.getColumn(18).getString();
-      w.session = row.getColumn(19).getString();
+      w.env_key = row.getColumn(kEnvKey).getString();
+      w.spec_key = row.getColumn(kSpecKey).getString();
+      const std::optional<Bucket> bucket = bucket_of_sizes(row.getColumn(kBatch).getInt64(), row.getColumn(kLen).getInt64());
+      if (!bucket) return std::nullopt;
+      w.bucket = *bucket;
+      w.config = config(kConfig);
+      w.median_us = row.getColumn(kMedian).getDouble();
+      w.ci_low_us = row.getColumn(kCiLow).getDouble();
+      w.ci_high_us = row.getColumn(kCiHigh).getDouble();
+      w.samples = row.getColumn(kSamples).getInt();
+      w.default_us = row.getColumn(kDefault).getDouble();
+      w.runner_up = config(kRunnerUp);
+      w.runner_up_us = row.getColumn(kRunnerUpUs).getDouble();
+      w.tied = row.getColumn(kTied).getInt();
+      w.reason = row.getColumn(kReason).getString();
+      w.error = row.getColumn(kError).getDouble();
+      w.floor_us = row.getColumn(kFloor).getDouble();
+      w.policy_hash = row.getColumn(kPolicyHash).getString();
+      w.space_hash = row.getColumn(kSpaceHash).getString();
+      w.generator_hash = row.getColumn(kGeneratorHash).getString();
+      w.session = row.getColumn(kSession).getString();
       check_winner(w, "row");
-      if (winner_digest(w) != row.getColumn(20).getString()) return std::nullopt;
+      if (winner_digest(w) != row.getColumn(kDigest).getString()) return std::nullopt;
       return w;
     } catch (const Error&) {
       return std::nullopt;
@@ -118,104 +117,53 @@ class Binder {
   int next_ = 1;
 };
 
-void write_environment(SQLite::Database& db, const std::string& key, const Environment& env) {
-  SQLite::Statement insert(db, fmt::format("INSERT INTO env ({}) VALUES ({}) ON CONFLICT (env_id) DO UPDATE SET memory_bytes="
-                                           "excluded.memory_bytes, json=excluded.json",
-                                           kEnvColumns, placeholders(15)));
-  Binder(insert) << key << env.backend << env.device << env.arch << env.cpu_features << env.processors << env.memory_bus_bits
-                 << env.memory_clock_khz << env.l2_bytes << env.clock_khz << env.ecc << env.driver << env.compiler << env.memory_bytes
-                 << env.canonical_json();
-  insert.exec();
+int64_t seal_of_winner(const Winner& w) {
+  return seal_of({hash_of_text(w.env_key), hash_of_text(w.spec_key), hash_of_text(w.config.canonical_json()), hash_of_text(w.runner_up.canonical_json()), hash_of_text(w.generator_hash), w.bucket.batch(),
+                  w.bucket.len(), w.median_us, w.ci_high_us, w.runner_up_us});
 }
 
-void write_spec(SQLite::Database& db, const std::string& key, const AttentionSpec& spec) {
-  SQLite::Statement insert(db, fmt::format("INSERT OR IGNORE INTO spec (spec_key, json{}) VALUES ({})", dispatch_columns(),
-                                           placeholders(2 + static_cast<int>(kDispatchColumns.size()))));
-  Binder binder(insert);
-  binder << key << canonical_json(spec);
-  binder.dispatch(spec);
-  insert.exec();
+// Runs it to its end.
+int64_t returned_id(SQLite::Statement& insert) {
+  insert.executeStep();
+  const int64_t id = insert.getColumn(0).getInt64();
+  insert.executeStep();
+  return id;
 }
 
-void write_winner(SQLite::Database& db, const Winner& w, const AttentionSpec& spec) {
-  SQLite::Statement insert(db, fmt::format("INSERT OR REPLACE INTO winner ({}{}) VALUES ({})", kWinnerColumns, dispatch_columns(),
-                                           placeholders(21 + static_cast<int>(kDispatchColumns.size()))));
-  Binder binder(insert);
-  binder << w.env_key << w.spec_key << w.bucket.batch() << w.bucket.len() << w.config.canonical_json() << w.median_us << w.ci_low_us
-         << w.ci_high_us << w.samples << w.default_us << w.runner_up.canonical_json() << w.runner_up_us << w.tied << w.reason << w.error
-         << w.floor_us << w.policy_hash << w.space_hash << w.generator_hash << w.session << winner_digest(w);
-  binder.dispatch(spec);
-  insert.exec();
+template <class Make>
+int64_t known_or(std::unordered_map<std::string, int64_t>& known, const std::string& key, const Make& make) {
+  const auto found = known.find(key);
+  return found != known.end() ? found->second : known.emplace(key, make()).first->second;
 }
 
 }  // namespace
 
-std::string dispatch_columns(const char* separator) {
-  std::string text;
-  for (const char* column : kDispatchColumns) text += separator + std::string(column);
-  return text;
-}
-
-Schema winners_schema() {
-  const std::string dispatch = dispatch_columns(" INTEGER, ").substr(std::string(" INTEGER, ").size()) + " INTEGER";
-  Schema schema;
-  schema.user_version = 1;
-  schema.check_on_open = true;
-  schema.sql = fmt::format(R"(
-    CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-    CREATE TABLE env (env_id TEXT PRIMARY KEY, backend TEXT NOT NULL, device TEXT NOT NULL, arch TEXT NOT NULL, cpu_features TEXT NOT NULL,
-      processors INTEGER NOT NULL, memory_bus_bits INTEGER NOT NULL, memory_clock_khz INTEGER NOT NULL, l2_bytes INTEGER NOT NULL,
-      clock_khz INTEGER NOT NULL, ecc INTEGER NOT NULL, driver TEXT NOT NULL, compiler TEXT NOT NULL, memory_bytes INTEGER NOT NULL,
-      json TEXT NOT NULL);
-    CREATE TABLE spec (spec_key TEXT PRIMARY KEY, json TEXT NOT NULL, {0});
-    CREATE TABLE winner (env_id TEXT NOT NULL REFERENCES env, spec_key TEXT NOT NULL REFERENCES spec, batch INTEGER NOT NULL, len INTEGER NOT NULL,
-      config TEXT NOT NULL, median_us REAL NOT NULL, ci_low_us REAL NOT NULL, ci_high_us REAL NOT NULL, samples INTEGER NOT NULL,
-      default_us REAL NOT NULL, runner_up TEXT NOT NULL, runner_up_us REAL NOT NULL, tied INTEGER NOT NULL, reason TEXT NOT NULL,
-      error REAL NOT NULL, floor_us REAL NOT NULL, policy_hash TEXT NOT NULL, space_hash TEXT NOT NULL, generator_hash TEXT NOT NULL,
-      session TEXT NOT NULL, digest TEXT NOT NULL, {0}, UNIQUE (env_id, spec_key, batch, len));
-    CREATE TABLE blocklist (env_id TEXT NOT NULL, spec_key TEXT NOT NULL, config TEXT NOT NULL, reason TEXT NOT NULL,
-      PRIMARY KEY (env_id, spec_key, config));
-    INSERT INTO meta VALUES ('pagetune_version', '{1}'), ('generator_hash', '{2}');
-  )",
-                           dispatch, PAGETUNE_VERSION, generator_hash());
-  schema.columns = {{"meta", "name, value"},
-                    {"env", kEnvColumns},
-                    {"spec", "spec_key, json" + dispatch_columns()},
-                    {"winner", kWinnerColumns + dispatch_columns()},
-                    {"blocklist", "env_id, spec_key, config, reason"}};
-  return schema;
-}
-
 std::optional<Winner> read_winner(SQLite::Statement& row) { return RowReader().read(row); }
 
-std::vector<std::optional<Winner>> read_winners(SQLite::Database& db, const std::string& env_key, const std::string& spec_key) {
-  SQLite::Statement select(db, fmt::format("SELECT {} FROM winner WHERE env_id=? AND spec_key=?", kWinnerColumns));
-  select.bind(1, env_key);
-  select.bind(2, spec_key);
-  RowReader reader;
-  std::vector<std::optional<Winner>> rows;
-  while (select.executeStep()) rows.push_back(reader.read(select));
-  return rows;
-}
-
-void append_rows(SQLite::Database& db, std::vector<std::optional<Store::Row>>& rows, const std::string& spec_key, int64_t most) {
-  // The subquery lets the index on (env_id, spec_key, …) find a spec.
-  SQLite::Statement select(db, fmt::format("SELECT w.*, env.json, spec.json FROM (SELECT {} FROM winner{}) AS w JOIN env USING (env_id) "
-                                           "JOIN spec USING (spec_key) LIMIT {}",
-                                           kWinnerColumns, spec_key.empty() ? "" : " WHERE env_id IN (SELECT env_id FROM env) AND spec_key=?1", most));
-  if (!spec_key.empty()) select.bind(1, spec_key);
+void append_rows(SQLite::Database& db, std::vector<std::optional<Store::Row>>& rows, const RowFilter& filter, int64_t most) {
+  const KeyColumns keys = key_columns(db);
+  std::string where;
+  const auto add = [&](const char* table, const char* key, const std::string& value) {
+    if (!value.empty()) where += fmt::format("{} {}.{}=?", where.empty() ? " WHERE" : " AND", table, key);
+  };
+  add("spec", keys.spec, filter.spec_key);
+  add("env", keys.env, filter.env_key);
+  SQLite::Statement select(db, fmt::format("{}{} LIMIT {}", winners_query(db), where, most));
+  int next = 1;
+  for (const std::string* value : {&filter.spec_key, &filter.env_key})
+    if (!value->empty()) select.bind(next++, *value);
   RowReader reader;
   while (select.executeStep()) rows.push_back(reader.row(select));
 }
 
-std::vector<std::optional<Store::Row>> read_rows(SQLite::Database& db, const std::string& spec_key, int64_t most) {
+std::vector<std::optional<Store::Row>> read_rows(SQLite::Database& db, const RowFilter& filter, int64_t most) {
   std::vector<std::optional<Store::Row>> rows;
-  append_rows(db, rows, spec_key, most);
+  append_rows(db, rows, filter, most);
   return rows;
 }
 
 std::vector<std::optional<Store::Block>> read_blocks(SQLite::Database& db, int64_t most) {
-  SQLite::Statement select(db, fmt::format("SELECT env_id, spec_key, config, reason FROM blocklist LIMIT {}", most));
+  SQLite::Statement select(db, fmt::format("SELECT {}, spec_key, config, reason FROM blocklist LIMIT {}", key_columns(db).blocked_env, most));
   std::vector<std::optional<Store::Block>> blocks;
   while (select.executeStep()) {
     try {
@@ -228,14 +176,60 @@ std::vector<std::optional<Store::Block>> read_blocks(SQLite::Database& db, int64
   return blocks;
 }
 
-void write_row(SQLite::Database& db, const Store::Row& row) {
-  write_environment(db, row.winner.env_key, row.environment);
-  write_spec(db, row.winner.spec_key, row.spec);
-  write_winner(db, row.winner, row.spec);
+RowWriter::RowWriter(SQLite::Database& db)
+    : db_(db), insert_(db, fmt::format("INSERT OR REPLACE INTO winner (spec_id, env_id, batch, len, config, median_us, ci_high_us, runner_up, runner_up_us, generator_hash, seal, ci_low_us, samples, default_us, tied, "
+                                       "reason, error, floor_us, policy_hash, space_hash, session, digest) VALUES ({})",
+                                       placeholders(22))) {}
+
+// Each key's row is made or, since the key was found in an index and the row behind it may be damaged, made right.
+int64_t RowWriter::environment_id(const std::string& key, const Environment& env) {
+  return known_or(environments_, key, [&] {
+    SQLite::Statement insert(db_, fmt::format("INSERT INTO env (env_key, backend, device, arch, cpu_features, processors, memory_bus_bits, memory_clock_khz, l2_bytes, clock_khz, ecc, driver, compiler, memory_bytes, json) "
+                                              "VALUES ({}) ON CONFLICT (env_key) DO UPDATE SET env_key=excluded.env_key, memory_bytes=excluded.memory_bytes, json=excluded.json RETURNING env_id",
+                                              placeholders(15)));
+    Binder(insert) << key << env.backend << env.device << env.arch << env.cpu_features << env.processors << env.memory_bus_bits << env.memory_clock_khz << env.l2_bytes << env.clock_khz << env.ecc << env.driver
+                   << env.compiler << env.memory_bytes << env.canonical_json();
+    return returned_id(insert);
+  });
+}
+
+int64_t RowWriter::spec_id(const std::string& key, const AttentionSpec& spec) {
+  return known_or(specs_, key, [&] {
+    SQLite::Statement insert(db_, fmt::format("INSERT INTO spec (spec_key, json{}) VALUES ({}) ON CONFLICT (spec_key) DO UPDATE SET spec_key=excluded.spec_key, json=excluded.json RETURNING spec_id",
+                                              dispatch_columns(), placeholders(2 + static_cast<int>(kDispatchColumns.size()))));
+    Binder binder(insert);
+    binder << key << canonical_json(spec);
+    binder.dispatch(spec);
+    return returned_id(insert);
+  });
+}
+
+int64_t RowWriter::text_id(const std::string& value) {
+  return known_or(texts_, value, [&] {
+    SQLite::Statement insert(db_, "INSERT INTO text (value) VALUES (?) ON CONFLICT (value) DO UPDATE SET value=excluded.value RETURNING text_id");
+    Binder(insert) << value;
+    return returned_id(insert);
+  });
+}
+
+bool is_sealed(SQLite::Database& db, int64_t rowid, const Winner& winner) {
+  if (db.execAndGet("PRAGMA user_version").getInt() != kWinnersVersion) return true;
+  SQLite::Statement select(db, "SELECT seal FROM winner WHERE rowid=?");
+  select.bind(1, rowid);
+  return select.executeStep() && select.getColumn(0).getInt64() == seal_of_winner(winner);
+}
+
+void RowWriter::put(const Store::Row& row) {
+  const Winner& w = row.winner;
+  insert_.reset();
+  Binder(insert_) << spec_id(w.spec_key, row.spec) << environment_id(w.env_key, row.environment) << w.bucket.batch() << w.bucket.len() << text_id(w.config.canonical_json()) << w.median_us << w.ci_high_us << text_id(w.runner_up.canonical_json())
+                  << w.runner_up_us << text_id(w.generator_hash) << seal_of_winner(w) << w.ci_low_us << w.samples << w.default_us << w.tied << w.reason << w.error << w.floor_us << text_id(w.policy_hash) << text_id(w.space_hash)
+                  << text_id(w.session) << winner_digest(w);
+  insert_.exec();
 }
 
 void write_block(SQLite::Database& db, const Store::Block& block) {
-  SQLite::Statement insert(db, "INSERT OR REPLACE INTO blocklist (env_id, spec_key, config, reason) VALUES (?,?,?,?)");
+  SQLite::Statement insert(db, "INSERT OR REPLACE INTO blocklist (env_key, spec_key, config, reason) VALUES (?,?,?,?)");
   Binder(insert) << block.env_key << block.spec_key << block.config.canonical_json() << block.reason;
   insert.exec();
 }
@@ -247,12 +241,25 @@ void write_missing(SQLite::Database& db, const std::vector<Store::Row>& rows, co
     (binder << ... << key);
     return select.executeStep();
   };
+  RowWriter writer(db);
   for (const Store::Row& row : rows) {
     const Winner& w = row.winner;
-    if (!holds("winner WHERE env_id=? AND spec_key=? AND batch=? AND len=?", w.env_key, w.spec_key, w.bucket.batch(), w.bucket.len())) write_row(db, row);
+    if (!holds("winner JOIN env USING (env_id) JOIN spec USING (spec_id) WHERE env_key=? AND spec_key=? AND batch=? AND len=?", w.env_key, w.spec_key, w.bucket.batch(), w.bucket.len())) writer.put(row);
   }
   for (const Store::Block& block : blocks)
-    if (!holds("blocklist WHERE env_id=? AND spec_key=? AND config=?", block.env_key, block.spec_key, block.config.canonical_json())) write_block(db, block);
+    if (!holds("blocklist WHERE env_key=? AND spec_key=? AND config=?", block.env_key, block.spec_key, block.config.canonical_json())) write_block(db, block);
+}
+
+Schema::Upgrade::Content rewritten_winners(SQLite::Database& old) {
+  auto rows = read_rows(old);
+  auto blocks = read_blocks(old);
+  const auto damaged = std::erase(rows, std::nullopt) + std::erase(blocks, std::nullopt);
+  return {[rows = std::move(rows), blocks = std::move(blocks)](SQLite::Database& db) {
+            RowWriter writer(db);
+            for (const auto& row : rows) writer.put(*row);
+            for (const auto& block : blocks) write_block(db, *block);
+          },
+          damaged == 0 ? "" : fmt::format("{} rows that do not match their digest", damaged)};
 }
 
 }  // namespace pagetune

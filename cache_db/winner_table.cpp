@@ -4,9 +4,12 @@
 
 #include <mutex>
 
+#include "cache_db/layers.hpp"
 #include "cache_db/source.hpp"
 #include "cache_db/winner_json.hpp"
+#include "cache_db/winner_choices.hpp"
 #include "cache_db/winner_rows.hpp"
+#include "cache_db/winner_schema.hpp"
 #include "pagetune/error.hpp"
 
 namespace pagetune {
@@ -28,7 +31,7 @@ void WinnerTable::put(const Store::Row& row) {
   check_winner(w, "a winner");
   if (w.env_key != row.environment.key() || w.spec_key != spec_key(row.spec))
     throw Error(ErrorCode::invalid_argument, "a winner's env_key and spec_key must be those of the environment and the spec it comes with");
-  bool stored = db_.write([&](SQLite::Database& db) { write_row(db, row); });
+  bool stored = db_.write([&](SQLite::Database& db) { RowWriter(db).put(row); });
   std::lock_guard lock(mutex_);
   Key key{w.env_key, w.spec_key, w.bucket};
   if (stored) {
@@ -40,10 +43,10 @@ void WinnerTable::put(const Store::Row& row) {
 
 std::vector<Winner> WinnerTable::find(const std::string& env_key, const std::string& spec) {
   std::map<Bucket, Winner> found;
-  auto stored = db_.read([&](SQLite::Database& db) { return read_winners(db, env_key, spec); });
-  for (auto& winner : stored.value_or(std::vector<std::optional<Winner>>{})) {
-    if (winner) {
-      found[winner->bucket] = *winner;
+  auto stored = db_.read([&](SQLite::Database& db) { return read_rows(db, {spec, env_key}); });
+  for (auto& row : stored.value_or(std::vector<std::optional<Store::Row>>{})) {
+    if (row) {
+      found[row->winner.bucket] = std::move(row->winner);
     } else {
       problems_.say(damaged_sentence(db_));
     }
@@ -60,7 +63,7 @@ std::vector<Winner> WinnerTable::find(const std::string& env_key, const std::str
 }
 
 std::map<WinnerTable::Key, Store::Row> WinnerTable::stored_rows(const std::string& spec_key) {
-  auto stored = db_.read([&](SQLite::Database& db) { return read_rows(db, spec_key); });
+  auto stored = db_.read([&](SQLite::Database& db) { return read_rows(db, {spec_key, ""}); });
   std::map<Key, Store::Row> result;
   for (auto& row : stored.value_or(std::vector<std::optional<Store::Row>>{})) {
     if (row) {
@@ -85,6 +88,18 @@ std::vector<Store::Row> WinnerTable::all(const std::string& spec_key) {
   return sorted;
 }
 
+LayeredWinners WinnerTable::candidates(const Environment& own, const std::string& generator, const std::string& spec_key) {
+  Choices stored = db_.read([&](SQLite::Database& db) { return read_choices(db, own, generator, spec_key); }).value_or(Choices{});
+  if (stored.damaged > 0) problems_.say(damaged_sentence(db_));
+  std::lock_guard lock(mutex_);
+  std::map<std::string, std::vector<Store::Row>> unstored;
+  for (const auto& [key, row] : rows_)
+    if (spec_key.empty() || std::get<1>(key) == spec_key) unstored[std::get<1>(key)].push_back(row);
+  for (const auto& [spec, rows] : unstored)
+    for (LayeredWinner& one : pagetune::candidates(own, generator, rows)) stored.winners[spec].push_back(std::move(one));
+  return std::move(stored.winners);
+}
+
 void WinnerTable::block(const std::string& env_key, const std::string& spec, const KernelConfig& config, const std::string& reason) {
   std::string text = config.canonical_json();
   bool stored = db_.write([&](SQLite::Database& db) { write_block(db, {env_key, spec, config, reason}); });
@@ -99,7 +114,7 @@ void WinnerTable::block(const std::string& env_key, const std::string& spec, con
 std::vector<std::pair<KernelConfig, std::string>> WinnerTable::blocked(const std::string& env_key, const std::string& spec) {
   std::map<std::string, std::string> found;  // config -> reason
   auto stored = db_.read([&](SQLite::Database& db) {
-    SQLite::Statement select(db, "SELECT config, reason FROM blocklist WHERE env_id=? AND spec_key=?");
+    SQLite::Statement select(db, "SELECT config, reason FROM blocklist WHERE env_key=? AND spec_key=?");
     select.bind(1, env_key);
     select.bind(2, spec);
     std::map<std::string, std::string> rows;
@@ -143,6 +158,7 @@ std::optional<Merged> WinnerTable::merge(const std::vector<MergeSource>& sources
     std::vector<MergeSource> all = sources;
     all.push_back(std::move(own));
     result = merged(all, rule);
+    RowWriter writer(db);
     for (const Store::Row& row : result.rows) {
       const Winner& w = row.winner;
       auto found = held.find({w.env_key, w.spec_key, w.bucket});
@@ -152,7 +168,7 @@ std::optional<Merged> WinnerTable::merge(const std::vector<MergeSource>& sources
         ++result.replaced;
       else if (found->second.environment == row.environment)
         continue;
-      write_row(db, row);
+      writer.put(row);
     }
     for (const Store::Block& block : result.blocks) {
       auto found = reasons.find({block.env_key, block.spec_key, block.config.canonical_json()});

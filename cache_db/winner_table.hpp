@@ -20,6 +20,7 @@ class WinnerTable {
   void put(const Store::Row&);
   std::vector<Winner> find(const std::string& env_key, const std::string& spec_key);  // sorted by bucket
   std::vector<Store::Row> all(const std::string& spec_key = "");                      // of a spec, or of all; sorted by environment, spec, bucket
+  LayeredWinners candidates(const Environment& own, const std::string& generator, const std::string& spec_key = "");  // what dispatch needs of those that may answer on a device
   void block(const std::string& env_key, const std::string& spec_key, const KernelConfig&, const std::string& reason);
   std::vector<std::pair<KernelConfig, std::string>> blocked(const std::string& env_key, const std::string& spec_key);
   std::optional<Merged> merge(const std::vector<MergeSource>&, const MergeRule&);  // nothing if the file did not take it

@@ -6,6 +6,7 @@
 #include "cache_db/table.hpp"
 #include "cache_db/untuned_table.hpp"
 #include "cache_db/winner_rows.hpp"
+#include "cache_db/winner_schema.hpp"
 #include "codegen/sha256.hpp"
 #include "codegen/space.hpp"
 #include "pagetune/error.hpp"
@@ -53,14 +54,16 @@ bool measured_in_this_space(const Store::Row& row) {
   }
 }
 
-// Columns as in kWinnerColumns, then the texts of the environment and the spec.
-std::string winner_fault(SQLite::Statement& row) {
+// Columns as in WinnerColumn.
+std::string winner_fault(SQLite::Database& db, SQLite::Statement& row) {
+  const std::string env_key = text_of(row, kEnvKey), key = text_of(row, kSpecKey);
+  if (env_key.empty() || environment_key(text_of(row, kEnvJson)) != env_key) return "its environment is missing or does not match its key";
+  if (key.empty() || spec_key_of(text_of(row, kSpecJson)) != key) return "its spec is missing or does not match its key";
   const std::optional<Winner> winner = read_winner(row);
   if (!winner) return "its values do not match its digest";
-  if (environment_key(text_of(row, 21)) != winner->env_key) return "its environment is missing or does not match its key";
-  if (spec_key_of(text_of(row, 22)) != winner->spec_key) return "its spec is missing or does not match its key";
+  if (!is_sealed(db, row.getColumn(kRowId).getInt64(), *winner)) return "its values do not match its seal";
   if (std::string reason = form_refusal(*winner); !reason.empty()) return reason;
-  const Store::Row whole{*winner, Environment::from_json(text_of(row, 21)), spec_from_json(text_of(row, 22))};
+  const Store::Row whole{*winner, Environment::from_json(text_of(row, kEnvJson)), spec_from_json(text_of(row, kSpecJson))};
   return measured_in_this_space(whole) ? row_refusal(whole) : "";
 }
 
@@ -73,7 +76,7 @@ void check_texts(SQLite::Database& db, const char* table, const char* key, const
 }
 
 void check_blocks(SQLite::Database& db, std::vector<WrongRow>& wrong) {
-  SQLite::Statement select(db, "SELECT env_id, spec_key, config, rowid FROM blocklist ORDER BY rowid");
+  SQLite::Statement select(db, fmt::format("SELECT {}, spec_key, config, rowid FROM blocklist ORDER BY rowid", key_columns(db).blocked_env));
   while (select.executeStep()) {
     std::string fault;
     if (!is_key(text_of(select, 0)) || !is_key(text_of(select, 1))) fault = "its keys are not of 64 hexadecimal digits";
@@ -90,11 +93,11 @@ void check_blocks(SQLite::Database& db, std::vector<WrongRow>& wrong) {
 
 std::vector<WrongRow> wrong_winner_rows(SQLite::Database& db) {
   std::vector<WrongRow> wrong;
-  SQLite::Statement select(db, fmt::format("SELECT {}, env.json, spec.json, winner.rowid FROM winner LEFT JOIN env USING (env_id) LEFT JOIN spec USING (spec_key) ORDER BY winner.rowid", kWinnerColumns));
+  SQLite::Statement select(db, winners_query(db) + " ORDER BY w.rowid");
   while (select.executeStep())
-    if (std::string fault = winner_fault(select); !fault.empty()) wrong.push_back({"winner", select.getColumn(23).getInt64(), bucket_name(select), fault});
-  check_texts(db, "env", "env_id", environment_key, wrong);
-  check_texts(db, "spec", "spec_key", spec_key_of, wrong);
+    if (std::string fault = winner_fault(db, select); !fault.empty()) wrong.push_back({"winner", select.getColumn(kRowId).getInt64(), bucket_name(select), fault});
+  check_texts(db, "env", key_columns(db).env, environment_key, wrong);
+  check_texts(db, "spec", key_columns(db).spec, spec_key_of, wrong);
   check_blocks(db, wrong);
   return wrong;
 }

@@ -68,7 +68,7 @@ void DispatchTable::smooth() {
     if (!winner.other_device) measured.try_emplace(winner.winner.bucket, &winner.winner.config);
   std::vector<size_t> even;
   for (size_t i = 0; i < admitted_.size(); ++i) {
-    const Winner& w = admitted_[i].winner;
+    const Choice& w = admitted_[i].winner;
     if (admitted_[i].other_device || w.runner_up.values().empty() || !(w.runner_up_us > 0 && w.runner_up_us <= kEven * w.median_us)) continue;
     int with_winner = 0, with_runner_up = 0;
     for (const auto& [batch, len] : {std::pair{-1, 0}, {1, 0}, {0, -1}, {0, 1}}) {
@@ -77,7 +77,7 @@ void DispatchTable::smooth() {
       with_winner += *found->second == w.config ? 1 : 0;
       with_runner_up += *found->second == w.runner_up ? 1 : 0;
     }
-    Winner other = w;
+    Choice other = w;
     other.config = w.runner_up;
     if (with_runner_up > with_winner && !refusal(other)) even.push_back(i);
   }
@@ -109,7 +109,7 @@ void DispatchTable::finish() {
   digest_ = sha256_hex(text);
 }
 
-std::optional<std::string> DispatchTable::refusal(const Winner& winner) const {
+std::optional<std::string> DispatchTable::refusal(const Choice& winner) const {
   if (const Support support = supports(spec_, winner.config, target_); !support) return "not supported here: " + support.reason;
   if (const std::string* reason = blocked_.reason(winner.config)) return "blocked since it was measured: " + *reason;
   return std::nullopt;

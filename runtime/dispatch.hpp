@@ -37,7 +37,7 @@ class DispatchTable {
   // Why a bucket has its config: which winner answered, or why none did. One sentence.
   std::string explain(const CallShape&) const;
   // Why a winner may not answer for any bucket, or nothing.
-  std::optional<std::string> refusal(const Winner&) const;
+  std::optional<std::string> refusal(const Choice&) const;
   // The winner that answers for a bucket, unless it needs_alike_lengths(); null if none is in reach. Its config is the one that answers, if the bucket was smoothed its runner-up.
   const LayeredWinner* answer(Bucket) const;
   // Would a winner of this bucket change what answers there?

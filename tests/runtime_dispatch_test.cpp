@@ -49,11 +49,11 @@ std::vector<LayeredWinner> random_winners(Random& random, int count) {
 }
 
 // What dispatch.hpp promises, cell by cell: the nearest winner with at most kReach octaves on each axis, of equals the smaller bucket.
-const Winner* expected_answer(const std::vector<LayeredWinner>& winners, Bucket bucket) {
-  const Winner* best = nullptr;
+const Choice* expected_answer(const std::vector<LayeredWinner>& winners, Bucket bucket) {
+  const Choice* best = nullptr;
   int best_distance = INT_MAX;
   for (const LayeredWinner& one : winners) {
-    const Winner& w = one.winner;
+    const Choice& w = one.winner;
     const int batch = std::abs(w.bucket.batch_log2 - bucket.batch_log2), len = std::abs(w.bucket.len_log2 - bucket.len_log2);
     if (batch > DispatchTable::kReach || len > DispatchTable::kReach) continue;
     const bool better = batch + len < best_distance || (best != nullptr && batch + len == best_distance && w.bucket < best->bucket);
@@ -80,7 +80,7 @@ TEST(Dispatch, EveryCellTakesTheNearestWinnerInReachElseTheDefault) {
     for_each_bucket([&](Bucket bucket) {
       const Selection selection = table.at(bucket);
       const KernelConfig& config = table.configs().at(selection.index);
-      const Winner* expected = expected_answer(winners, bucket);
+      const Choice* expected = expected_answer(winners, bucket);
       if (expected == nullptr) {
         EXPECT_EQ(selection.source, Source::analytic_default) << bucket.text();
         EXPECT_EQ(config, default_config(kSpec, kTarget, bucket)) << bucket.text();

@@ -11,6 +11,7 @@
 #include "cache_db/garbage.hpp"
 #include "cache_db/inspection.hpp"
 #include "cache_db/repair.hpp"
+#include "cache_db/winner_schema.hpp"
 #include "codegen/generate.hpp"
 #include "codegen/space.hpp"
 #include "store_expect.hpp"
@@ -63,7 +64,7 @@ TEST(StoreCare, InspectionFindsWhatTheStoreHolds) {
   for (const FileReport* file : report.files()) {
     EXPECT_EQ(file->state, FileState::sound) << file->why;
     EXPECT_TRUE(file->wrong.empty());
-    EXPECT_EQ(file->schema_version, 1);
+    EXPECT_EQ(file->schema_version, file == &report.winners_db ? kWinnersVersion : 1);
   }
   expect_same(report.rows, Store::open(dir.path())->all_winners());
   EXPECT_EQ(report.blocks.size(), 1u);
@@ -97,7 +98,7 @@ TEST(StoreCare, WhatTheStoreWouldRefuseIsRefused) {
     } else if (how_text == "mode") {
       std::filesystem::permissions(file, std::filesystem::perms(0666));
     } else if (how_text == "version") {
-      change(file, "PRAGMA user_version=2");
+      change(file, "PRAGMA user_version=1000");
     } else if (how_text == "program") {
       change(file, "PRAGMA application_id=7");
     } else {
@@ -116,16 +117,20 @@ struct Wrong {
 // Faults: a kind of wrong row that no check finds; a repair that leaves it or takes more.
 TEST(StoreCare, EveryKindOfWrongRowIsFoundAndRemoved) {
   const Wrong cases[] = {
-      {"winners.db", "UPDATE winner SET config='{}'", "digest"},
+      {"winners.db", "UPDATE text SET value='{}' WHERE text_id=(SELECT config FROM winner)", "digest"},
+      {"winners.db", "PRAGMA foreign_keys=0; DELETE FROM text WHERE text_id=(SELECT config FROM winner)", "digest"},
+      {"winners.db", "UPDATE winner SET seal=seal+1", "seal"},
+      {"winners.db", "UPDATE winner SET median_us=1", "digest"},
       {"winners.db", "UPDATE winner SET batch=16", "digest"},
-      {"winners.db", "UPDATE winner SET session='x'", "digest"},
+      {"winners.db", "UPDATE winner SET session=config", "digest"},
       {"winners.db", "UPDATE winner SET reason=CAST(x'ff' AS TEXT)", "digest"},
       {"winners.db", "UPDATE env SET json='{}'", "environment"},
-      {"winners.db", "PRAGMA foreign_keys=0; DELETE FROM env", "environment"},
+      // The next row takes the deleted one's id: the digest covers what the id stood for.
+      {"winners.db", "PRAGMA foreign_keys=0; DELETE FROM env", "digest"},
       {"winners.db", "UPDATE spec SET json=replace(json,'128','64')", "spec"},
-      {"winners.db", "PRAGMA foreign_keys=0; DELETE FROM spec", "spec"},
+      {"winners.db", "PRAGMA foreign_keys=0; DELETE FROM spec", "digest"},
       {"winners.db", "UPDATE blocklist SET config='[1'", "not a config"},
-      {"winners.db", "UPDATE blocklist SET env_id='e'", "64 hexadecimal"},
+      {"winners.db", "UPDATE blocklist SET env_key='e'", "64 hexadecimal"},
       {"kernels.db", "UPDATE blob SET binary_key='../../key'", "64 hexadecimal"},
       {"kernels.db", "UPDATE blob SET kind='script'", "its kind"},
       {"kernels.db", "UPDATE blob SET arch=''", "architecture"},

@@ -48,7 +48,7 @@ TEST(ExportDb, HoldsTheRowsAndNothingElse) {
   EXPECT_EQ(db.execAndGet("SELECT count(*) FROM env").getInt(), 2);
   EXPECT_EQ(db.execAndGet("SELECT count(*) FROM spec").getInt(), 2);
   EXPECT_EQ(db.execAndGet("SELECT group_concat(name) FROM (SELECT name FROM meta ORDER BY name)").getString(), "generator_hash,pagetune_version");
-  EXPECT_EQ(db.execAndGet("SELECT count(*) FROM winner WHERE HEAD_DIM=128 AND KV_HEADS=8").getInt64(), static_cast<int64_t>(rows.size()));
+  EXPECT_EQ(db.execAndGet("SELECT count(*) FROM winner JOIN spec USING (spec_id) WHERE HEAD_DIM=128 AND KV_HEADS=8").getInt64(), static_cast<int64_t>(rows.size()));
   fs::permissions(dir.path(), fs::perms::owner_all);
   expect_same(Store::open(dir.path())->all_winners(), rows);
 }
@@ -81,7 +81,7 @@ TEST(ExportDb, IsReadFromAReadOnlyDirectory) {
   fs::permissions(system, fs::perms::owner_read | fs::perms::owner_exec);
   {
     SQLite::Database db("file:" + (system / "winners.db").string() + "?immutable=1", SQLite::OPEN_READONLY | SQLite::OPEN_URI);
-    EXPECT_EQ(db.execAndGet("SELECT count(*) FROM winner JOIN env USING (env_id) JOIN spec USING (spec_key)").getInt64(), static_cast<int64_t>(many_rows().size()));
+    EXPECT_EQ(db.execAndGet("SELECT count(*) FROM winner JOIN env USING (env_id) JOIN spec USING (spec_id)").getInt64(), static_cast<int64_t>(many_rows().size()));
     expect_same(read_source(system.string()).content.rows, many_rows());
     EXPECT_EQ(std::distance(fs::directory_iterator(system), fs::directory_iterator{}), 1) << "files beside it";
   }

@@ -222,7 +222,7 @@ TEST(Source, IsRefusedWithASentence) {
   EXPECT_NE(refused(path).find("a write that is not finished"), std::string::npos);
   change("PRAGMA application_id=1");
   EXPECT_NE(refused(path).find("not a database of pagetune"), std::string::npos);
-  change("PRAGMA user_version=2");
+  change("PRAGMA user_version=1000");
   EXPECT_NE(refused(path).find("a newer pagetune"), std::string::npos);
   change("CREATE TRIGGER t AFTER INSERT ON winner BEGIN DELETE FROM winner; END");
   EXPECT_NE(refused(path).find("triggers"), std::string::npos);

@@ -99,16 +99,14 @@ TEST(StoreWinners, CanBeQueriedInTheWordsOfTheTemplateConfig) {
     put(*store, sample_row({0, 4}, small));
   }
   SQLite::Database db(dir / "winners.db", SQLite::OPEN_READONLY);
-  for (const char* table : {"winner", "spec"}) {
-    for (const auto& [name, value] : dispatch_values(small)) {
-      SQLite::Statement query(db, std::string("SELECT ") + name + " FROM " + table + " WHERE HEAD_DIM=64 AND BLOCK_SIZE=32");
-      ASSERT_TRUE(query.executeStep()) << table;
-      EXPECT_EQ(query.getColumn(0).getInt(), value) << name;
-      EXPECT_FALSE(query.executeStep());
-    }
+  for (const auto& [name, value] : dispatch_values(small)) {
+    SQLite::Statement query(db, std::string("SELECT ") + name + " FROM winner JOIN spec USING (spec_id) WHERE HEAD_DIM=64 AND BLOCK_SIZE=32");
+    ASSERT_TRUE(query.executeStep());
+    EXPECT_EQ(query.getColumn(0).getInt(), value) << name;
+    EXPECT_FALSE(query.executeStep());
   }
   EXPECT_EQ(db.execAndGet("SELECT device FROM env").getString(), "NVIDIA H200");
-  EXPECT_EQ(db.execAndGet("SELECT len FROM winner WHERE HEAD_DIM=128").getInt(), 4096);
+  EXPECT_EQ(db.execAndGet("SELECT len FROM winner JOIN spec USING (spec_id) WHERE HEAD_DIM=128").getInt(), 4096);
 }
 
 // Fault: NaN becomes NULL in SQLite, and a row under a foreign key would answer for another device.
@@ -150,16 +148,33 @@ TEST(StoreBlocklist, KeepsConfigsWithTheirReasons) {
 
 // Fault: a value that the digest does not cover, so that a changed row is served.
 TEST(StoreWinners, ARowThatWasChangedInTheFileIsNotServed) {
-  for (const char* change : {"config='{\"NUM_SPLITS\":9}'", "median_us=1", "len=2048", "runner_up='{}'", "generator_hash='x'", "samples=1",
-                             "digest='x'", "config='nonsense'"}) {
+  const std::pair<const char*, bool> changes[] = {{"UPDATE text SET value='{\"NUM_SPLITS\":9}' WHERE text_id=(SELECT config FROM winner)", true},
+                                                  {"UPDATE text SET value='nonsense' WHERE text_id=(SELECT config FROM winner)", true},
+                                                  {"UPDATE text SET value='x' WHERE text_id=(SELECT generator_hash FROM winner)", true},
+                                                  {"DELETE FROM text", true},
+                                                  {"UPDATE winner SET median_us=1", true},
+                                                  {"UPDATE winner SET ci_high_us=1", true},
+                                                  {"UPDATE winner SET runner_up_us=1", true},
+                                                  {"UPDATE winner SET len=2048", true},
+                                                  {"UPDATE winner SET len=2047", true},
+                                                  {"UPDATE winner SET batch=-1", true},
+                                                  {"UPDATE winner SET runner_up=space_hash", true},
+                                                  {"UPDATE winner SET env_id=7", true},
+                                                  {"UPDATE winner SET samples=1", false},
+                                                  {"UPDATE winner SET policy_hash=space_hash", false},
+                                                  {"UPDATE winner SET digest='x'", false}};
+  for (const auto& [change, is_of_dispatch] : changes) {
     TempDir dir;
     put(*Store::open(dir.path()), sample_row());
-    SQLite::Database(dir / "winners.db", SQLite::OPEN_READWRITE).exec(std::string("UPDATE winner SET ") + change);
+    SQLite::Database(dir / "winners.db", SQLite::OPEN_READWRITE).exec(std::string("PRAGMA foreign_keys=0; ") + change);
     auto store = Store::open(dir.path());
     EXPECT_TRUE(store->all_winners().empty()) << change;
     EXPECT_TRUE(store->winners(sample_environment().key(), spec_key(AttentionSpec{})).empty()) << change;
     ASSERT_EQ(store->problems().size(), 1u) << change;
     EXPECT_NE(store->problems()[0].find("winners.db"), std::string::npos);
+    const auto dispatched = Store::open(dir.path());  // what it reads of a row has a seal of its own
+    EXPECT_EQ(dispatched->layered_winners(sample_environment(), spec_key(AttentionSpec{})).empty(), is_of_dispatch) << change;
+    EXPECT_EQ(dispatched->layered_winners(sample_environment()).empty(), is_of_dispatch) << change;
   }
 }
 

@@ -28,6 +28,12 @@ int octaves(Bucket a, Bucket b) { return std::abs(a.batch_log2 - b.batch_log2) +
 
 bool in_reach(Bucket a, Bucket b) { return std::abs(a.batch_log2 - b.batch_log2) <= DispatchTable::kReach && std::abs(a.len_log2 - b.len_log2) <= DispatchTable::kReach; }
 
+// How a winner was measured.
+std::optional<Winner> measured(const StoredRows& stored, const LayeredWinner& one) {
+  const auto found = std::find_if(stored.rows.begin(), stored.rows.end(), [&](const Store::Row& row) { return Choice(row.winner) == one.winner && (row.winner.env_key != stored.env_key) == one.other_device; });
+  return found == stored.rows.end() ? std::nullopt : std::optional(found->winner);
+}
+
 std::vector<std::string> remarks_on(const Winner& winner, const AttentionSpec& spec, const Target& target, const MeasurePolicy& policy) {
   const Changes changes = changes_since(winner, spec, target, policy);
   std::string changed;
@@ -73,22 +79,22 @@ std::vector<SourceAnswer> answers_of(const AttentionSpec& spec, const Target& ta
   const auto source = [&](Source which) { return SourceAnswer{which, selected == which, {}, {}, {}}; };
   SourceAnswer exact = source(Source::tuned), nearest = source(Source::nearest), other = source(Source::other_device), fallback = source(Source::analytic_default);
   const auto row = [&](SourceAnswer& at, const LayeredWinner& one) {
-    at.winner = one.winner;
-    at.remarks = remarks_on(one.winner, spec, target, policy);
+    at.winner = measured(rows, one);
+    if (at.winner) at.remarks = remarks_on(*at.winner, spec, target, policy);
     if (one.shipped) at.remarks.push_back(fmt::format("{} is of the winners that come with pagetune", one.winner.bucket.text()));
   };
-  const auto one_length = [](const Winner& winner) {
+  const auto one_length = [](const Choice& winner) {
     return fmt::format("no: {} won with as many CTAs for each sequence, measured on sequences of one length; here lengths differ, or their sum is not known (--total-len)", winner.bucket.text());
   };
   const auto near = [&](SourceAnswer& at, const Winners& among, const char* of) {
     row(at, *winner_of(among, admitted->winner.bucket));
-    at.winner->config = admitted->winner.config;  // its runner-up, if the buckets around have that
-    at.why = (at.answers ? fmt::format("yes: {} is the nearest of {} winners{}", admitted->winner.bucket.text(), among.size(), of) : one_length(*at.winner)) + others_in_reach(among, bucket, admitted->winner.bucket);
+    if (at.winner) at.winner->config = admitted->winner.config;  // its runner-up, if the buckets around have that
+    at.why = (at.answers ? fmt::format("yes: {} is the nearest of {} winners{}", admitted->winner.bucket.text(), among.size(), of) : one_length(admitted->winner)) + others_in_reach(among, bucket, admitted->winner.bucket);
   };
   const char* const one_config = "no: a batch-invariant kernel has one config for all buckets";
 
   if (own != nullptr) row(exact, *own);
-  if (own_admitted) exact.winner->config = admitted->winner.config;
+  if (own_admitted && exact.winner) exact.winner->config = admitted->winner.config;
   if (spec.batch_invariant) exact.why = one_config;
   else if (own == nullptr) exact.why = fmt::format("no: no layer has a winner of bucket {} on this device", bucket.text());
   else if (!own_admitted) exact.why = "no: " + *table.refusal(own->winner);

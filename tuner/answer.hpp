@@ -17,6 +17,8 @@ namespace pagetune {
 struct StoredRows {
   std::vector<LayeredWinner> winners;  // Store::layered_winners()
   Blocklist blocked;
+  std::vector<Store::Row> rows;        // Store::rows_of(): how they were measured
+  std::string env_key;                 // of the device
 };
 
 struct SourceAnswer {

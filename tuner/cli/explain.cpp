@@ -93,7 +93,7 @@ int run_explain(const ExplainArguments& arguments) {
   Json entries = Json::array();
   for (const AttentionSpec& spec : specs_of(set.list)) {
     const std::string environment = set.device->environment().key();
-    const StoredRows rows{store->layered_winners(set.device->environment(), spec_key(spec)), Blocklist(*store, environment, spec_key(spec))};
+    const StoredRows rows{store->layered_winners(set.device->environment(), spec_key(spec)), Blocklist(*store, environment, spec_key(spec)), store->rows_of(spec_key(spec)), environment};
     const DispatchTable table(spec, set.device->target(), rows.winners, rows.blocked);
     const Selection selection = table.at(call);
     const std::vector<SourceAnswer> sources = answers_of(spec, set.device->target(), set.policy, rows, call);

@@ -36,9 +36,10 @@ Warmed prewarm(const Workset& set, Store& store) {
   const Target& target = set.device->target();
   Warmed warmed;
   std::vector<std::pair<AttentionSpec, KernelConfig>> todo;
+  LayeredWinners all = store.layered_winners(set.device->environment());
   for (const AttentionSpec& spec : specs_of(set.list)) {
     std::map<KernelConfig, KernelConfig> shapes;
-    std::vector<LayeredWinner> winners = store.layered_winners(set.device->environment(), spec_key(spec));
+    std::vector<LayeredWinner>& winners = all[spec_key(spec)];
     const DispatchTable table(spec, target, winners, Blocklist(store, set.device->environment().key(), spec_key(spec)));
     std::erase_if(winners, [&](const LayeredWinner& winner) { return table.refusal(winner.winner).has_value(); });
     for (const LayeredWinner& winner : winners) {

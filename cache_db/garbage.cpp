@@ -20,6 +20,7 @@
 #include "cache_db/directory.hpp"
 #include "cache_db/quiet_file.hpp"
 #include "cache_db/untuned_table.hpp"
+#include "cache_db/winner_lines.hpp"
 #include "cache_db/winner_rows.hpp"
 #include "cache_db/winner_schema.hpp"
 #include "codegen/sha256.hpp"
@@ -121,9 +122,11 @@ std::vector<Garbage::OldFile> old_files(const std::string& dir) {
   std::vector<Garbage::OldFile> files;
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(dir, ignored)) {
-    const std::optional<int64_t> time = set_aside_time(entry.path().filename().string());
     struct stat info {};
-    if (time && *time / 86'400 < days_since_1970() - kKeptDays && lstat(entry.path().c_str(), &info) == 0 && S_ISREG(info.st_mode)) files.push_back({entry.path().string(), info.st_size});
+    if (lstat(entry.path().c_str(), &info) != 0 || !S_ISREG(info.st_mode)) continue;
+    std::optional<int64_t> time = set_aside_time(entry.path().filename().string());
+    if (is_line_draft(entry.path().string())) time = info.st_mtim.tv_sec;
+    if (time && *time / 86'400 < days_since_1970() - kKeptDays) files.push_back({entry.path().string(), info.st_size});
   }
   std::sort(files.begin(), files.end(), [](const auto& a, const auto& b) { return a.path < b.path; });
   return files;

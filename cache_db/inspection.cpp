@@ -17,6 +17,7 @@
 #include "cache_db/directory.hpp"
 #include "cache_db/quiet_file.hpp"
 #include "cache_db/untuned_table.hpp"
+#include "cache_db/winner_lines.hpp"
 #include "cache_db/winner_rows.hpp"
 #include "cache_db/winner_schema.hpp"
 
@@ -130,6 +131,32 @@ FileReport read_file(const std::string& dir, const char* name, const Schema& sch
   return report;
 }
 
+// Of each process's lines; the rows and blocks become what they say together with those that are there already.
+void read_lines(const std::string& dir, StoreReport& report) {
+  Problems ignored;
+  const bool served = wants_lines(dir, ignored);
+  NewestLines newest;
+  newest.take_oldest(report.rows, report.blocks);
+  for (const std::string& path : line_files(dir)) {
+    FileReport& file = report.lines.emplace_back();
+    file.path = path;
+    if (const std::optional<FileStamp> stamp = stamp_of(path)) file.bytes = stamp->bytes;
+    file.state = FileState::refused;
+    file.why = distrust(path, PathKind::file);
+    if (!file.why.empty()) continue;
+    const NewestLines::File& read = newest.read(path);
+    file.why = read.refusal;
+    if (!file.why.empty()) continue;
+    file.state = FileState::sound;
+    file.schema_version = kLineFormat;
+    for (const int line : read.wrong) file.wrong.push_back({"line", line, fmt::format("{}", line), "it does not match its sha256, or another version wrote it"});
+    if (!served) file.why = fmt::format("its winners are not served, since {} keeps them in winners.db; pagetune merge {} takes them in, and then it can be removed", dir, path);
+  }
+  if (!served || report.lines.empty()) return;
+  report.rows = newest.rows();
+  report.blocks = newest.blocks();
+}
+
 }  // namespace
 
 const char* name_of(FileState state) {
@@ -167,6 +194,7 @@ StoreReport inspect_store(const std::string& dir, bool hash_binaries) {
   if (report.winners_db.state == FileState::unfinished) report.rows.clear(), report.blocks.clear();
   if (report.kernels_db.state == FileState::unfinished) report.binaries.clear();
   if (report.untuned_db.state == FileState::unfinished) report.untuned.clear();
+  read_lines(dir, report);
   return report;
 }
 

@@ -39,11 +39,16 @@ std::vector<StoredBinary> read_binaries(SQLite::Database&);  // sorted by last u
 
 struct StoreReport {
   FileReport winners_db, kernels_db, untuned_db;
-  std::vector<Store::Row> rows;        // those that are right, sorted by (environment, spec, bucket); of a damaged file, what could be read of them
+  std::vector<FileReport> lines;       // see cache_db/winner_lines.hpp
+  std::vector<Store::Row> rows;        // those that are right and that the store serves, sorted by (environment, spec, bucket); of a damaged file, what could be read of them
   std::vector<Store::Block> blocks;    // likewise
   std::vector<StoredBinary> binaries;
   std::vector<Store::Untuned> untuned;
-  std::vector<const FileReport*> files() const { return {&winners_db, &kernels_db, &untuned_db}; }
+  std::vector<const FileReport*> files() const {
+    std::vector<const FileReport*> all{&winners_db, &kernels_db, &untuned_db};
+    for (const FileReport& file : lines) all.push_back(&file);
+    return all;
+  }
 };
 
 // dir: of a store, which need not be there. `hash_binaries`: also compare the bytes of every binary with their sha256.

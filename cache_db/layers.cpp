@@ -15,13 +15,13 @@ bool better(const LayeredWinner& a, const LayeredWinner& b) {
 
 }  // namespace
 
-std::vector<LayeredWinner> candidates(const Environment& own, const std::string& generator, const std::vector<Store::Row>& rows, bool shipped) {
+LayeredWinners candidates(const Environment& own, const std::string& generator, const std::vector<Store::Row>& rows, bool shipped) {
   const std::string own_key = own.key(), own_class = own.class_text();
-  std::vector<LayeredWinner> found;
+  LayeredWinners found;
   for (const Store::Row& row : rows) {
     const bool other_device = row.winner.env_key != own_key;
     if (other_device && row.environment.class_text() != own_class) continue;
-    found.emplace_back(row.winner, other_device, row.winner.generator_hash == generator, shipped);
+    found[row.winner.spec_key].emplace_back(row.winner, other_device, row.winner.generator_hash == generator, shipped);
   }
   return found;
 }

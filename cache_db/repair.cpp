@@ -1,5 +1,6 @@
 #include "cache_db/repair.hpp"
 
+#include <fmt/format.h>
 #include <sqlite3.h>
 
 #include <filesystem>
@@ -9,6 +10,7 @@
 #include "cache_db/database.hpp"
 #include "cache_db/quiet_file.hpp"
 #include "cache_db/untuned_table.hpp"
+#include "cache_db/winner_lines.hpp"
 #include "cache_db/winner_rows.hpp"
 #include "cache_db/winner_schema.hpp"
 #include "cache_db/winner_table.hpp"
@@ -54,6 +56,12 @@ std::vector<FileRepair> repair_store(const std::string& dir, const StoreReport& 
   add(found.winners_db, winners);
   add(found.kernels_db, {kernels_schema(), [](SQLite::Database& db) { return wrong_binary_rows(db, true); }});
   add(found.untuned_db, {untuned_schema(), wrong_untuned_rows});
+  for (const FileReport& file : found.lines) {
+    if (file.wrong.empty()) continue;
+    const std::string why = repair_lines(file.path);
+    if (!why.empty()) problems.say(fmt::format("{} could not be written anew without its wrong lines: {}", file.path, why));
+    repairs.push_back({.path = file.path, .done = why.empty(), .removed = why.empty() ? file.wrong : std::vector<WrongRow>{}});
+  }
   return repairs;
 }
 

@@ -11,6 +11,7 @@
 
 #include "cache_db/quiet_file.hpp"
 #include "cache_db/table.hpp"
+#include "cache_db/winner_lines.hpp"
 #include "cache_db/winner_json.hpp"
 #include "cache_db/winner_rows.hpp"
 #include "cache_db/winner_schema.hpp"
@@ -46,10 +47,10 @@ std::vector<std::optional<Row>> few_enough(const std::string& path, std::vector<
   return rows;
 }
 
-void take_rows(SQLite::Database& db, const std::string& path, const std::string& spec_key, Source& source) {
+void take_rows(std::vector<std::optional<Store::Row>> rows, const std::string& path, Source& source) {
   int damaged = 0;
   std::map<std::string, int> refused;
-  for (auto& row : few_enough(path, read_rows(db, {spec_key, ""}, kMostSourceRows + 1), "winners")) {
+  for (auto& row : few_enough(path, std::move(rows), "winners")) {
     if (!row) {
       ++damaged;
     } else if (std::string reason = row_refusal(*row); !reason.empty()) {
@@ -63,15 +64,64 @@ void take_rows(SQLite::Database& db, const std::string& path, const std::string&
   for (const auto& [reason, count] : refused) source.problems.push_back(fmt::format("{} of the winners in {} were left out: {}", count, path, reason));
 }
 
-void take_blocks(SQLite::Database& db, const std::string& path, Source& source) {
+void take_blocks(std::vector<std::optional<Store::Block>> blocks, const std::string& path, Source& source) {
   int wrong = 0;
-  for (auto& block : few_enough(path, read_blocks(db, kMostSourceRows + 1), "blocked configs")) {
+  for (auto& block : few_enough(path, std::move(blocks), "blocked configs")) {
     if (block && is_key(block->env_key) && is_key(block->spec_key))
       source.content.blocks.push_back(std::move(*block));
     else
       ++wrong;
   }
   if (wrong > 0) source.problems.push_back(fmt::format("{} of the blocked configs in {} are not of a known form and were left out", wrong, path));
+}
+
+Source read_database(const std::string& path, const std::string& spec_key) {
+  const FileStamp before = required_stamp(path);
+  if (!before.regular) fail(path, "it is not a regular file");
+  if (before.bytes > kLargestSource) fail(path, fmt::format("it has {} bytes; {} are allowed", before.bytes, kLargestSource));
+  require_no_unfinished_write(path);
+  Source source;
+  source.content.name = path;
+  try {
+    const std::unique_ptr<SQLite::Database> opened = open_quietly(path);
+    SQLite::Database& db = *opened;
+    sqlite3_limit(db.getHandle(), SQLITE_LIMIT_LENGTH, kLongestSourceRow);
+    if (std::string reason = unreadable_as(db, winners_schema()); !reason.empty()) fail(path, reason);
+    if (spec_key.empty()) {
+      if (std::string verdict = db.execAndGet("PRAGMA integrity_check(1)").getString(); verdict != "ok") fail(path, "it is damaged: " + verdict);
+      take_blocks(read_blocks(db, {}, kMostSourceRows + 1), path, source);
+    }
+    take_rows(read_rows(db, {spec_key, ""}, kMostSourceRows + 1), path, source);
+  } catch (const SQLite::Exception& failure) {
+    fail(path, failure.what());
+  }
+  require_no_unfinished_write(path);
+  if (required_stamp(path) != before) fail(path, "it was written while it was read; try again when its tuning has ended");
+  return source;
+}
+
+// Lines, and what stood in the database before there were any.
+Source read_lines(const std::string& name, const std::vector<std::string>& files, const std::string& spec_key, const Source& before) {
+  Source source;
+  source.content.name = name;
+  source.problems = before.problems;
+  NewestLines newest;
+  newest.take_oldest(before.content.rows, before.content.blocks);
+  size_t wrong = 0;
+  for (const std::string& path : files) {
+    const NewestLines::File& file = newest.read(path);
+    if (!file.refusal.empty()) fail(path, file.refusal);
+    wrong += file.wrong.size();
+    if (!file.wrong.empty()) source.problems.push_back(fmt::format("{} of the {} lines of {} do not match their sha256 (damaged or edited by hand) and were left out; tune their buckets again", file.wrong.size(), file.lines, path));
+  }
+  const std::vector<Store::Row> rows = newest.rows({spec_key, ""});
+  take_rows({rows.begin(), rows.end()}, name, source);
+  if (spec_key.empty()) {
+    const std::vector<Store::Block> blocks = newest.blocks();
+    take_blocks({blocks.begin(), blocks.end()}, name, source);
+  }
+  source.damaged = before.damaged || wrong > 0;
+  return source;
 }
 
 }  // namespace
@@ -101,33 +151,14 @@ std::string row_refusal(const Store::Row& row) {
 
 Source read_source(const std::string& wanted, const std::string& spec_key) {
   std::error_code error;
-  std::filesystem::path found = std::filesystem::canonical(wanted, error);
+  const std::filesystem::path found = std::filesystem::canonical(wanted, error);
   if (error) fail(wanted, error.message());
-  if (std::filesystem::is_directory(found, error)) found = std::filesystem::canonical(found / "winners.db", error);
-  if (error) fail(wanted, fmt::format("it holds no winners.db ({})", error.message()));
-  const std::string path = found.string();
-  const FileStamp before = required_stamp(path);
-  if (!before.regular) fail(path, "it is not a regular file");
-  if (before.bytes > kLargestSource) fail(path, fmt::format("it has {} bytes; {} are allowed", before.bytes, kLargestSource));
-  require_no_unfinished_write(path);
-  Source source;
-  source.content.name = path;
-  try {
-    const std::unique_ptr<SQLite::Database> opened = open_quietly(path);
-    SQLite::Database& db = *opened;
-    sqlite3_limit(db.getHandle(), SQLITE_LIMIT_LENGTH, kLongestSourceRow);
-    if (std::string reason = unreadable_as(db, winners_schema()); !reason.empty()) fail(path, reason);
-    if (spec_key.empty()) {
-      if (std::string verdict = db.execAndGet("PRAGMA integrity_check(1)").getString(); verdict != "ok") fail(path, "it is damaged: " + verdict);
-      take_blocks(db, path, source);
-    }
-    take_rows(db, path, spec_key, source);
-  } catch (const SQLite::Exception& failure) {
-    fail(path, failure.what());
-  }
-  require_no_unfinished_write(path);
-  if (required_stamp(path) != before) fail(path, "it was written while it was read; try again when its tuning has ended");
-  return source;
+  if (!std::filesystem::is_directory(found, error)) return is_line_file(found.string()) ? read_lines(found.string(), {found.string()}, spec_key, {}) : read_database(found.string(), spec_key);
+  const std::vector<std::string> lines = line_files(found.string());
+  const std::filesystem::path database = std::filesystem::canonical(found / "winners.db", error);
+  if (error && lines.empty()) fail(wanted, fmt::format("it holds no winners.db ({})", error.message()));
+  const Source before = error ? Source{} : read_database(database.string(), spec_key);
+  return lines.empty() ? before : read_lines(found.string(), lines, spec_key, before);
 }
 
 }  // namespace pagetune

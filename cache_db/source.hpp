@@ -1,4 +1,4 @@
-// The winners.db of another machine or user: read without a lock or a trace, and taken as data from outside.
+// The winners of another machine or user: read without a lock or a trace, and taken as data from outside.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -18,8 +18,8 @@ struct Source {
   bool damaged = false;               // some do not match their digest
 };
 
-// path: a store's directory or its winners.db. spec_key: only the winners of that spec, and no integrity check of the whole file; empty: everything. Error io with a sentence if nothing of it can
-// be taken: no such file, too large, in the middle of a write, damaged, or not a winners.db of this schema.
+// path: a store's directory, its winners.db or one of its files of lines (cache_db/winner_lines.hpp). spec_key: only the winners of that spec, and no integrity check of the whole file; empty: everything. Error io with a sentence if nothing of it can
+// be taken: no such file, too large, in the middle of a write, damaged, or not winners of this schema.
 Source read_source(const std::string& path, const std::string& spec_key = "");
 
 // Why a row from outside is not taken, beyond what its digest says; empty if it is: a config that the space does not admit, an interval that is none, text that is not

@@ -92,13 +92,8 @@ class DiskStore final : public Store {
   LayeredWinners layered_winners_of(const Environment& own, const std::string& spec_key) const {
     const std::string& generator = generator_hash();
     LayeredWinners all = winners_.candidates(own, generator, spec_key);
-    std::map<std::string, std::vector<Row>> shipped;
-    for (Row& row : shipped_.rows_of(spec_key)) {
-      std::vector<Row>& of_spec = shipped[row.winner.spec_key];
-      of_spec.push_back(std::move(row));
-    }
-    for (const auto& [spec, rows] : shipped)
-      for (LayeredWinner& one : candidates(own, generator, rows, true)) all[spec].push_back(std::move(one));
+    for (auto& [spec, winners] : candidates(own, generator, shipped_.rows_of(spec_key), true))
+      for (LayeredWinner& one : winners) all[spec].push_back(std::move(one));
     for (auto& [spec, winners] : all) winners = layered(winners);
     return all;
   }

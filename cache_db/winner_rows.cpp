@@ -122,6 +122,17 @@ int64_t seal_of_winner(const Winner& w) {
                   w.bucket.len(), w.median_us, w.ci_high_us, w.runner_up_us});
 }
 
+SQLite::Statement filtered(SQLite::Database& db, const std::string& query, const std::string& spec_column, const std::string& env_column, const RowFilter& filter, int64_t most) {
+  std::string where;
+  for (const auto& [column, value] : {std::pair(spec_column, filter.spec_key), std::pair(env_column, filter.env_key)})
+    if (!value.empty()) where += fmt::format("{} {}=?", where.empty() ? " WHERE" : " AND", column);
+  SQLite::Statement select(db, fmt::format("{}{} LIMIT {}", query, where, most));
+  int next = 1;
+  for (const std::string* value : {&filter.spec_key, &filter.env_key})
+    if (!value->empty()) select.bind(next++, *value);
+  return select;
+}
+
 // Runs it to its end.
 int64_t returned_id(SQLite::Statement& insert) {
   insert.executeStep();
@@ -142,16 +153,7 @@ std::optional<Winner> read_winner(SQLite::Statement& row) { return RowReader().r
 
 void append_rows(SQLite::Database& db, std::vector<std::optional<Store::Row>>& rows, const RowFilter& filter, int64_t most) {
   const KeyColumns keys = key_columns(db);
-  std::string where;
-  const auto add = [&](const char* table, const char* key, const std::string& value) {
-    if (!value.empty()) where += fmt::format("{} {}.{}=?", where.empty() ? " WHERE" : " AND", table, key);
-  };
-  add("spec", keys.spec, filter.spec_key);
-  add("env", keys.env, filter.env_key);
-  SQLite::Statement select(db, fmt::format("{}{} LIMIT {}", winners_query(db), where, most));
-  int next = 1;
-  for (const std::string* value : {&filter.spec_key, &filter.env_key})
-    if (!value->empty()) select.bind(next++, *value);
+  SQLite::Statement select = filtered(db, winners_query(db), std::string("spec.") + keys.spec, std::string("env.") + keys.env, filter, most);
   RowReader reader;
   while (select.executeStep()) rows.push_back(reader.row(select));
 }
@@ -162,8 +164,9 @@ std::vector<std::optional<Store::Row>> read_rows(SQLite::Database& db, const Row
   return rows;
 }
 
-std::vector<std::optional<Store::Block>> read_blocks(SQLite::Database& db, int64_t most) {
-  SQLite::Statement select(db, fmt::format("SELECT {}, spec_key, config, reason FROM blocklist LIMIT {}", key_columns(db).blocked_env, most));
+std::vector<std::optional<Store::Block>> read_blocks(SQLite::Database& db, const RowFilter& filter, int64_t most) {
+  const std::string environment = key_columns(db).blocked_env;
+  SQLite::Statement select = filtered(db, fmt::format("SELECT {}, spec_key, config, reason FROM blocklist", environment), "spec_key", environment, filter, most);
   std::vector<std::optional<Store::Block>> blocks;
   while (select.executeStep()) {
     try {

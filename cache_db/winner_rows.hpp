@@ -28,7 +28,7 @@ std::vector<std::optional<Store::Row>> read_rows(SQLite::Database&, const RowFil
 // The same, put behind what is there already: if damage ends the reading, all before it are in `rows`.
 void append_rows(SQLite::Database&, std::vector<std::optional<Store::Row>>& rows, const RowFilter& = {}, int64_t most = -1);
 // The blocklist likewise. Nothing in the place of an entry that is not a config.
-std::vector<std::optional<Store::Block>> read_blocks(SQLite::Database&, int64_t most = -1);
+std::vector<std::optional<Store::Block>> read_blocks(SQLite::Database&, const RowFilter& = {}, int64_t most = -1);
 
 // Writes rows, each with its environment and spec and in the place of an older one of its bucket. Within the caller's transaction, of which it must not outlive the end.
 class RowWriter {

@@ -1,14 +1,17 @@
-// winners.db: environments, specs, winners and the blocklist. What the file does not take is kept in memory beside it.
+// The winners and blocked configs of a directory. What its file does not take is kept in memory beside it.
 #pragma once
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
 
-#include "cache_db/database.hpp"
+#include "cache_db/fork_safe_mutex.hpp"
 #include "cache_db/merge.hpp"
+#include "cache_db/problems.hpp"
 #include "cache_db/store.hpp"
+#include "cache_db/winner_file.hpp"
 
 namespace pagetune {
 
@@ -16,7 +19,7 @@ class WinnerTable {
  public:
   WinnerTable(const std::string& dir, Problems& problems);
 
-  bool usable() { return db_.usable(); }
+  bool usable() { return file_->usable(); }
   void put(const Store::Row&);
   std::vector<Winner> find(const std::string& env_key, const std::string& spec_key);  // sorted by bucket
   std::vector<Store::Row> all(const std::string& spec_key = "");                      // of a spec, or of all; sorted by environment, spec, bucket
@@ -34,10 +37,10 @@ class WinnerTable {
   std::map<Key, Store::Row> stored_rows(const std::string& spec_key);
 
   Problems& problems_;
-  Database db_;
+  const std::unique_ptr<WinnerFile> file_;
   ForkSafeMutex mutex_{LockLevel::overlay};
   std::map<Key, Store::Row> rows_;
-  std::map<BlockKey, std::string> blocks_;
+  std::map<BlockKey, Store::Block> blocks_;
 };
 
 }  // namespace pagetune

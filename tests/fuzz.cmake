@@ -1,6 +1,6 @@
 # Parsers of data from outside. Everywhere: each parser over the files of its corpus. With PAGETUNE_FUZZ (the preset `fuzz`, clang): libFuzzer programs, which scripts/fuzz.sh runs.
 option(PAGETUNE_FUZZ "Build the libFuzzer programs (clang)" OFF)
-foreach(parser model space spec table template_config winners_db recording snapshot worker_message)
+foreach(parser model space spec table template_config winners_db winner_lines recording snapshot worker_message)
   set(source ${CMAKE_CURRENT_LIST_DIR}/fuzz/fuzz_${parser}.cpp)
   add_executable(fuzz_replay_${parser} ${source} ${CMAKE_CURRENT_LIST_DIR}/fuzz/replay.cpp)
   target_link_libraries(fuzz_replay_${parser} PRIVATE pagetune_tuner)

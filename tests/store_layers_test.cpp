@@ -36,8 +36,9 @@ Store::Row row_of(const Environment& env, Bucket bucket, const std::string& gene
 }
 
 std::vector<LayeredWinner> chosen(const std::vector<Store::Row>& user, const std::vector<Store::Row>& shipped) {
-  std::vector<LayeredWinner> all = candidates(sample_environment(), kThis, user);
-  for (const LayeredWinner& one : candidates(sample_environment(), kThis, shipped, true)) all.push_back(one);
+  std::vector<LayeredWinner> all;
+  for (const LayeredWinners& layer : {candidates(sample_environment(), kThis, user), candidates(sample_environment(), kThis, shipped, true)})
+    for (const auto& [spec, winners] : layer) all.insert(all.end(), winners.begin(), winners.end());
   return layered(all);
 }
 

@@ -29,7 +29,7 @@ std::vector<HeaderTable> header_tables(const std::vector<Store::Row>& rows) {
   std::vector<HeaderTable> tables;
   for (const auto& [keys, group] : grouped) {
     const Store::Row& first = group.front();
-    const DispatchTable dispatch(first.spec, target_of(first.environment), layered(candidates(first.environment, generator_hash(), group)));
+    const DispatchTable dispatch(first.spec, target_of(first.environment), layered(candidates(first.environment, generator_hash(), group).begin()->second));
     HeaderTable table{first.environment, first.spec, dispatch.configs(), {}};
     for (int i = 0; i < Bucket::kCells; ++i)
       for (const bool alike : {false, true}) {

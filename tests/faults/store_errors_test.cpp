@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "../store_expect.hpp"
+#include "../variable.hpp"
 #include "answers.hpp"
 #include "calls.hpp"
 
@@ -70,6 +71,16 @@ TEST_P(StoreErrors, OfAnyCallLeaveTheAnswersRight_B151_B152) {
       for (int nth = 1; run_with({call, code, from_then_on}, nth, before);) ++nth;
     }
   }
+}
+
+// The same with winners as lines: after nothing, and after a store that kept them in a database.
+TEST_P(StoreErrors, OfAnyCallLeaveTheAnswersOfLinesRight_B149_B152) {
+  const auto [call, code] = GetParam();
+  const Variable variable("PAGETUNE_WINNERS", "lines");
+  for (const Before before : {Before::nothing, Before::store})
+    for (const bool from_then_on : {false, true})
+      if (!from_then_on || call != std::string("lock"))
+        for (int nth = 1; run_with({call, code, from_then_on}, nth, before);) ++nth;
 }
 
 INSTANTIATE_TEST_SUITE_P(Calls, StoreErrors,

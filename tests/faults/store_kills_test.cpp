@@ -3,6 +3,7 @@
 #include <set>
 
 #include "../store_expect.hpp"
+#include "../variable.hpp"
 #include "answers.hpp"
 #include "calls.hpp"
 #include "kills.hpp"
@@ -74,8 +75,14 @@ TEST(StoreKills, InTheMiddleOfCompiles_B139_B142) {
   EXPECT_GT(killed, kPoints / 2);
 }
 
+// With winners in a database, and as lines.
+class StoreKillsIn : public ::testing::TestWithParam<const char*> {
+  const Variable variable_{"PAGETUNE_WINNERS", GetParam()};
+};
+INSTANTIATE_TEST_SUITE_P(, StoreKillsIn, ::testing::Values("database", "lines"), [](const auto& test) { return std::string(test.param); });
+
 // Fault: a winner or a binary that was stored is gone after the crash, or the file cannot be used.
-TEST(StoreKills, InTheMiddleOfPublishing_B139) {
+TEST_P(StoreKillsIn, TheMiddleOfPublishing_B139) {
   Points points(2);
   for (int point = 0; point < kPoints; ++point) {
     TempDir dir;
@@ -99,7 +106,7 @@ TEST(StoreKills, InTheMiddleOfPublishing_B139) {
 }
 
 // Fault: a merge that was reported is gone after the crash, or one that was not is there in parts.
-TEST(StoreKills, InTheMiddleOfMerges) {
+TEST_P(StoreKillsIn, TheMiddleOfMerges) {
   const Sources sources(12, 20);
   Points points(3);
   int killed = 0;
@@ -154,6 +161,21 @@ TEST_P(StoreKillsAt, AnyCallOfCompilesAndMerges_B139_B142) {
   }
   EXPECT_GT(kills, 4);
 }
+class StoreKillsOfLinesAt : public ::testing::TestWithParam<const char*> {};
+TEST_P(StoreKillsOfLinesAt, AnyCallOfMerges) {
+  const Variable variable("PAGETUNE_WINNERS", "lines");
+  const Sources sources(3, 4);
+  int kills = 0;
+  for (;; ++kills) {
+    SCOPED_TRACE(kills);
+    TempDir dir;
+    const bool killed = killed_at(GetParam(), kills + 1, dir, sources.command(dir / "cache", dir / "log"), "/dev/null");
+    sources.expect_whole(dir / "cache", dir / "log");
+    if (!killed) break;
+  }
+  EXPECT_GT(kills, 2);
+}
+INSTANTIATE_TEST_SUITE_P(Calls, StoreKillsOfLinesAt, ::testing::Values("open", "write", "sync", "rename"), [](const auto& test) { return std::string(test.param); });
 INSTANTIATE_TEST_SUITE_P(Calls, StoreKillsAt, ::testing::Values("open", "write", "sync", "unlink", "lock"), [](const auto& test) { return std::string(test.param); });
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "../store_expect.hpp"
+#include "../variable.hpp"
 #include "answers.hpp"
 #include "processes.hpp"
 
@@ -23,19 +24,6 @@ std::string answers(const std::string& dir, size_t problems) {
   for (const auto& problem : store->problems()) said += " [" + problem + "]";
   return said;
 }
-
-class Variable {
- public:
-  Variable(const char* name, const char* value) : name_(name) {
-    if (const char* old = std::getenv(name)) old_ = old;
-    value ? setenv(name, value, 1) : unsetenv(name);
-  }
-  ~Variable() { old_ ? setenv(name_, old_->c_str(), 1) : unsetenv(name_); }
-
- private:
-  const char* name_;
-  std::optional<std::string> old_;
-};
 
 // Fault: another order of the variables than documented; a relative XDG path taken; /tmp used when nothing is set.
 TEST(StorePlaces, DefaultDirectoryFollowsTheVariables) {

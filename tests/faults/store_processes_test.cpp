@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "../store_expect.hpp"
+#include "../variable.hpp"
 #include "processes.hpp"
 
 namespace pagetune {
@@ -60,7 +61,10 @@ TEST(StoreProcesses, AKilledCompilerLetsTheNextGoOn_B142) {
 }
 
 // Fault: writers that give up on a busy file, or overwrite one another.
-TEST(StoreProcesses, WritersOfANewFileLoseNothing_B152) {
+class StoreWriters : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(, StoreWriters, ::testing::Values("database", "lines"), [](const auto& test) { return std::string(test.param); });
+TEST_P(StoreWriters, OfANewFileLoseNothing_B152) {
+  const Variable variable("PAGETUNE_WINNERS", GetParam());
   constexpr int kWriters = 32, kRows = 25;
   TempDir dir;
   Herd herd;

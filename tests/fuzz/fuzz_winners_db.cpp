@@ -1,6 +1,9 @@
 #include <unistd.h>
 
+#include "cache_db/quiet_file.hpp"
 #include "cache_db/source.hpp"
+#include "cache_db/winner_choices.hpp"
+#include "cache_db/winner_schema.hpp"
 #include "one.hpp"
 
 using namespace pagetune;
@@ -30,4 +33,11 @@ void fuzz_one(const std::string& input) {
     for (const Store::Row& row : source.content.rows) fuzz::require(row_refusal(row).empty(), "a row that was taken may be taken");
     if (!source.content.rows.empty()) read_source(file(), source.content.rows[0].winner.spec_key);
   });
+  // What dispatch reads of a store's own file, which damage may have reached since it was opened.
+  try {
+    const std::unique_ptr<SQLite::Database> db = open_quietly(file());
+    if (!refusal(*db, winners_schema()).empty()) return;
+    for (const auto& [spec, winners] : read_choices(*db, Environment(), "").winners) fuzz::require(!winners.empty(), "a spec without winners is not there");
+  } catch (const SQLite::Exception&) {
+  }
 }

@@ -9,6 +9,7 @@
 
 #include "cache_db/source.hpp"
 #include "cache_db/table_source.hpp"
+#include "cache_db/winner_lines.hpp"
 #include "pagetune/error.hpp"
 #include "runtime/device.hpp"
 #include "tuner/cli/exit_code.hpp"
@@ -37,9 +38,9 @@ bool is_database(const fs::path& path) {
 MergeSource read_whole(const fs::path& path) {
   std::error_code ignored;
   const bool directory = fs::is_directory(path, ignored);
-  if (directory && !fs::exists(path / "winners.db", ignored))
-    throw Error(ErrorCode::io, fmt::format("{} is a directory without a winners.db: to take in exported tables, name the files, for example {}/*.json", path.string(), path.string()));
-  if (!directory && !is_database(path)) return read_table(path.string());
+  if (directory && !fs::exists(path / "winners.db", ignored) && line_files(path.string()).empty())
+    throw Error(ErrorCode::io, fmt::format("{} is a directory without winners: to take in exported tables, name the files, for example {}/*.json", path.string(), path.string()));
+  if (!directory && !is_database(path) && !is_line_file(path.string())) return read_table(path.string());
   Source source = read_source(path.string());
   if (!source.problems.empty())
     throw Error(ErrorCode::invalid_argument, fmt::format("{}; nothing of this file is taken in (pagetune merge takes in the rest)", fmt::join(source.problems, "; ")));

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cache_db/source.hpp"
+#include "cache_db/winner_lines.hpp"
 #include "pagetune/error.hpp"
 #include "tuner/cli/exit_code.hpp"
 #include "tuner/cli/store_summary.hpp"
@@ -34,7 +35,7 @@ Sources read_sources(const MergeArguments& arguments) {
   for (const std::string& path : arguments.sources) {
     std::error_code ignored;
     // The store that takes the winners in takes part anyway.
-    if (fs::equivalent(path, arguments.into, ignored) || fs::equivalent(path, fs::path(arguments.into) / "winners.db", ignored)) continue;
+    if ((fs::equivalent(path, arguments.into, ignored) && line_files(path).empty()) || fs::equivalent(path, fs::path(arguments.into) / "winners.db", ignored)) continue;
     try {
       Source source = read_source(path);
       for (const std::string& problem : source.problems) fmt::print(stderr, "{}\n", problem);

@@ -95,7 +95,8 @@ Check check_file_system(const std::string& dir, const StoreReport& report) {
     check.found += "; " + found;
     remedies.push_back(remedy);
   };
-  if (system->kind.network) warn("its file locks cannot be relied on", "point PAGETUNE_CACHE_DIR at a local disk and share results by pagetune merge or export");
+  if (system->kind.network)
+    warn("its file locks cannot be relied on: winners are kept as lines of each process, and what is compiled may be lost", "nothing if it works well; a local disk is safer and faster: share results by pagetune merge or export");
   const int64_t to_grow = std::max<int64_t>(0, kMostBinaryBytes - report.kernels_db.bytes);
   if (system->read_only) {
     warn("it is mounted read-only: what it holds is used, new results are kept in memory only", "set PAGETUNE_CACHE_DIR to a directory that can be written, if new results are to be kept");

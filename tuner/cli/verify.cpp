@@ -38,7 +38,8 @@ Json report_json(const FileReport& file, const std::vector<FileRepair>& repairs)
 std::string rows_text(const StoreReport& report, const FileReport& file) {
   if (&file == &report.winners_db) return fmt::format("{}, {}", counted(std::ssize(report.rows), "winner"), counted(std::ssize(report.blocks), "blocked config"));
   if (&file == &report.kernels_db) return counted(std::ssize(report.binaries), "binary", "binaries");
-  return counted(std::ssize(report.untuned), "counted bucket");
+  if (&file == &report.untuned_db) return counted(std::ssize(report.untuned), "counted bucket");
+  return "lines of one process";
 }
 
 void print(const StoreReport& report, const std::vector<FileRepair>& repairs) {

@@ -187,17 +187,18 @@ Garbage collect_garbage(const std::string& dir, const GarbageRule& rule, bool re
     garbage.complete = false;
     problems.say(fmt::format("{} was left as it is: {}", file->path, file->why));
   }
+  const bool lines = !found.lines.empty();  // nothing is taken out of them, nor of a winners.db of which they are the continuation
   const std::set<std::string> foreign = find_unloadable(found.kernels_db, rule);
   garbage.files = old_files(dir);
   if (!remove) {
     garbage.binaries = would_drop(found.binaries, rule, foreign);
-    garbage.blocks = blocks_of_other_builds(found.blocks);
+    if (!lines) garbage.blocks = blocks_of_other_builds(found.blocks);
     for (const Garbage::DroppedBinary& one : garbage.binaries) garbage.bytes += one.binary.size;
     for (const FileReport* file : found.files()) garbage.bytes += is_tended(*file) ? file->free_bytes : 0;
   } else {
     remove_files(dir, garbage, problems);
     if (!tend(dir, found.kernels_db, kernels_schema(), garbage, problems, [&](SQLite::Database& db) { garbage.binaries = drop_binaries(db, rule, foreign); })) garbage.binaries.clear();
-    if (!tend(dir, found.winners_db, winners_schema(), garbage, problems, [&](SQLite::Database& db) { garbage.blocks = drop_blocks(db); })) garbage.blocks.clear();
+    if (lines || !tend(dir, found.winners_db, winners_schema(), garbage, problems, [&](SQLite::Database& db) { garbage.blocks = drop_blocks(db); })) garbage.blocks.clear();
     tend(dir, found.untuned_db, untuned_schema(), garbage, problems, [](SQLite::Database&) {});
   }
   for (const Garbage::OldFile& file : garbage.files) garbage.bytes += file.bytes;

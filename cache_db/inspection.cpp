@@ -150,7 +150,7 @@ void read_lines(const std::string& dir, StoreReport& report) {
     file.state = FileState::sound;
     file.schema_version = kLineFormat;
     for (const int line : read.wrong) file.wrong.push_back({"line", line, fmt::format("{}", line), "it does not match its sha256, or another version wrote it"});
-    if (!served) file.why = fmt::format("its winners are not served, since {} keeps them in winners.db; pagetune merge {} takes them in, and then it can be removed", dir, path);
+    if (!served) file.why = fmt::format("its winners are not served, since {} keeps them in winners.db; pagetune merge {} --into {} takes them in, and then it can be removed", dir, path, dir);
   }
   if (!served || report.lines.empty()) return;
   report.rows = newest.rows();

@@ -60,7 +60,7 @@ std::unique_ptr<WinnerFile> open_winner_file(const std::string& dir, Problems& p
   if (dir != kMemory) {
     if (wants_lines(dir, problems)) return std::make_unique<WinnerLines>(dir, problems);
     if (!line_files(dir).empty())
-      problems.say(fmt::format("{0} holds winners-*.jsonl of processes to which it was a network file system; they are not read here. `pagetune merge {0}` takes them in, and then they can be removed", dir));
+      problems.say(fmt::format("{0} holds winners-*.jsonl of processes to which it was a network file system; they are not read here. `pagetune merge {0} --into {0}` takes them in, and then they can be removed", dir));
   }
   return std::make_unique<WinnerDatabase>(dir, problems);
 }

@@ -283,7 +283,12 @@ std::vector<Store::Block> NewestLines::blocks(const RowFilter& filter) const {
 WinnerLines::WinnerLines(std::string dir, Problems& problems) : dir_(std::move(dir)), problems_(problems) {}
 WinnerLines::~WinnerLines() { close_own(); }
 
-bool WinnerLines::usable() { return access(dir_.c_str(), R_OK | X_OK) == 0; }
+// As a database is made when it is opened: whoever merges a directory sees that it is a store, also of a session that had nothing to store.
+bool WinnerLines::usable() {
+  std::lock_guard lock(mutex_);
+  if (line_files(dir_).empty() && open_own("").empty()) sync_directory(dir_);
+  return access(dir_.c_str(), R_OK | X_OK) == 0;
+}
 
 std::vector<std::optional<Store::Row>> WinnerLines::rows(const RowFilter& filter) {
   std::lock_guard lock(mutex_);

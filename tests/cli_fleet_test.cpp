@@ -123,6 +123,33 @@ TEST_F(Fleet, ShardsOfATuningMergeInAnyOrder) {
   EXPECT_EQ(run({"merge", store(0), "--into", ""}).code, 2);
 }
 
+// Faults: shards in one directory of a network file system that lose each other's winners, or leave no store; lines that merge, import or verify do not see, or that differ from a database's winners.
+TEST_F(Fleet, ShardsShareADirectoryOfANetworkFileSystem) {
+  const Environ lines{{"PAGETUNE_WINNERS", "lines"}};
+  std::vector<pid_t> shards;
+  for (const char* shard : {"0/3", "1/3", "2/3"}) shards.push_back(start({"tune", tiny(), "--device", "cpu", "--batch", "1", "--len", "64,256", "--budget", "8s", "--shard", shard}, nullptr, lines));
+  for (const pid_t shard : shards) EXPECT_EQ(finish(shard).code, 0);
+  EXPECT_FALSE(fs::exists(cache() / "winners.db"));
+  EXPECT_EQ(run_with(lines, {"tune", tiny(), "--device", "cpu", "--batch", "1", "--len", "64,256", "--json"}).code, 0);
+  Json verified = Json::parse(run_with(lines, {"verify", "--json"}).out);
+  EXPECT_TRUE(verified["right"]) << verified;
+  EXPECT_EQ(Json::parse(run_with(lines, {"stats", "--json"}).out)["winners"].size(), 1u);
+  // The way back, into another store and into the same directory.
+  ASSERT_EQ(run({"merge", cache().string(), "--into", store(0)}).code, 0);
+  const Result itself = run({"merge", cache().string(), "--into", cache().string(), "--json"});
+  ASSERT_EQ(itself.code, 0) << itself.err;
+  EXPECT_EQ(Json::parse(itself.out)["winners"], 2);
+  EXPECT_EQ(exported(cache().string()), exported(store(0)));
+  for (const auto& entry : fs::directory_iterator(cache()))
+    if (entry.path().extension() == ".jsonl") {
+      EXPECT_EQ(run({"import", entry.path().string()}).code, 0);
+    }
+  // A shard without work.
+  fs::remove_all(cache());
+  EXPECT_EQ(run_with(lines, {"tune", tiny(), "--device", "cpu", "--batch", "1", "--len", "64", "--shard", "0/3"}).code, 0);
+  EXPECT_EQ(run({"merge", cache().string(), "--into", store(1)}).code, 0);
+}
+
 // Fault: two machines that exclude each other's times go by unseen, or fail the merge.
 TEST_F(Fleet, AConflictIsShownAndCounted) {
   tune_into(store(0), "64");

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "cache_db/directory.hpp"
+#include "cache_db/garbage.hpp"
 #include "cache_db/inspection.hpp"
 #include "cache_db/merge.hpp"
 #include "cache_db/repair.hpp"
@@ -25,11 +26,12 @@ Store::Row slower(Store::Row row, double factor) {
   return row;
 }
 
-std::vector<Store::Row> rows_of(WinnerLines& lines) {
+std::vector<Store::Row> rows_of(WinnerFile&& lines) {
   std::vector<Store::Row> rows;
   for (auto& row : lines.rows({})) rows.push_back(std::move(row.value()));
   return rows;
 }
+std::vector<Store::Row> rows_of(WinnerFile& lines) { return rows_of(std::move(lines)); }
 
 Store::Block block(const std::string& reason) { return {sample_environment().key(), spec_key(AttentionSpec{}), sample_row().winner.config, reason}; }
 
@@ -224,14 +226,45 @@ TEST_F(StoreLines, ADatabaseFromBeforeIsTheOldest) {
   EXPECT_TRUE(problems_.all().empty()) << ::testing::PrintToString(problems_.all());
 }
 
-// Fault: winners written into a file that somebody has removed.
+// Fault: a store without winners yet that a merge takes for none at all; a file for every process that only reads.
+TEST_F(StoreLines, AnEmptyStoreIsOne) {
+  for (int process = 0; process < 3; ++process) EXPECT_TRUE(WinnerLines(dir_.path(), problems_).usable());
+  only_file();
+  EXPECT_TRUE(read_source(dir_.path()).content.rows.empty());
+}
+
+// Faults: winners or blocks that gc takes out of lines, says it would, or takes out of the database that they continue.
+TEST_F(StoreLines, GarbageCollectionLeavesThemAndTakesOldDrafts) {
+  WinnerTable(dir_.path(), problems_).block(sample_environment().key(), spec_key(AttentionSpec{}), sample_row().winner.config, "another build's");
+  const Variable variable("PAGETUNE_WINNERS", "lines");
+  WinnerTable(dir_.path(), problems_).block(sample_environment().key(), spec_key(AttentionSpec{}), sample_row().winner.runner_up, "another build's");
+  for (const char* age : {"old", "new"}) {
+    const std::string draft = file_named(age == std::string("old") ? 1 : 2) + ".new";
+    write_private(draft, "half a li");
+    if (age == std::string("old")) std::filesystem::last_write_time(draft, std::filesystem::file_time_type::clock::now() - std::chrono::hours(24 * (kKeptDays + 2)));
+  }
+  for (const bool remove : {false, true}) {
+    const Garbage garbage = collect_garbage(dir_.path(), {}, remove, problems_);
+    EXPECT_TRUE(garbage.blocks.empty());
+    ASSERT_EQ(garbage.files.size(), 1u);
+    EXPECT_EQ(garbage.files[0].path, file_named(1) + ".new");
+  }
+  EXPECT_FALSE(std::filesystem::exists(file_named(1) + ".new"));
+  EXPECT_TRUE(std::filesystem::exists(file_named(2) + ".new"));
+  EXPECT_EQ(WinnerLines(dir_.path(), problems_).blocks({}).size(), 2u);
+}
+
+// Fault: winners written into a file that somebody has removed or replaced.
 TEST_F(StoreLines, ARemovedFileIsMadeAnew) {
   WinnerLines lines(dir_.path(), problems_);
   EXPECT_TRUE(lines.put({{sample_row({1, 10})}, {}}));
   std::filesystem::remove(only_file());
   EXPECT_TRUE(lines.put({{sample_row({2, 10})}, {}}));
-  WinnerLines other(dir_.path(), problems_);
-  expect_same(rows_of(other), {sample_row({2, 10})});
+  expect_same(rows_of(WinnerLines(dir_.path(), problems_)), {sample_row({2, 10})});
+  // Or written anew under its name, as a repair does.
+  ASSERT_EQ(repair_lines(only_file()), "");
+  EXPECT_TRUE(lines.put({{sample_row({3, 10})}, {}}));
+  expect_same(rows_of(WinnerLines(dir_.path(), problems_)), {sample_row({2, 10}), sample_row({3, 10})});
 }
 
 // Fault: a child that appends to its parent's file, whose writes the parent cannot tell from its own.

@@ -90,6 +90,8 @@ std::string Environment::key() const { return sha256_hex(canonical_text(identity
 
 std::string Environment::class_text() const { return fmt::format("{} {} {} processors", backend, arch, processors); }
 
+std::string Environment::text() const { return fmt::format("{} ({}, {}{})", device, arch, driver.empty() ? "" : fmt::format("driver {}, ", driver), compiler); }
+
 std::string Environment::file_name() const {
   constexpr std::string_view kAllowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-";
   std::string name;

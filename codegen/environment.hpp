@@ -28,6 +28,7 @@ struct Environment {
   static Environment from_json(const std::string& text);
   std::string key() const;                               // sha256 of the strict identity's canonical JSON
   std::string class_text() const;                        // "cuda sm_90a 132 processors": fallback for winners of a near relative
+  std::string text() const;                              // for people: "NVIDIA H200 (sm_90a, driver 13.0, nvrtc 13.0)"
   // Name for files: "NVIDIA_H200"; only letters, digits, '.', '_' and '-'.
   std::string file_name() const;
 };

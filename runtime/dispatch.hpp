@@ -33,6 +33,8 @@ class DispatchTable {
   }
   Selection at(const CallShape& call) const noexcept { return cells_[static_cast<size_t>(call.bucket.index())][call.alike ? 1 : 0]; }
   const std::vector<KernelConfig>& configs() const { return configs_; }
+  // May winners answer, and does none for any bucket?
+  bool lacks_winners() const { return !spec_.batch_invariant && !from_snapshot_ && admitted_.empty(); }
 
   // Why a bucket has its config: which winner answered, or why none did. One sentence.
   std::string explain(const CallShape&) const;

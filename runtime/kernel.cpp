@@ -17,6 +17,7 @@
 #include "runtime/dispatch.hpp"
 #include "runtime/freezer.hpp"
 #include "runtime/launch.hpp"
+#include "runtime/no_winners.hpp"
 #include "runtime/untuned.hpp"
 
 namespace pagetune {
@@ -43,6 +44,7 @@ class KernelImpl final : public Kernel {
       : spec_(spec), device_(std::move(device)), store_(std::move(store)), table_(table_of(spec, *device_, *store_, snapshot)), slots_(table_.configs().size()),
         untuned_(UntunedCalls::make(store_, device_->environment(), spec)) {
     for (size_t i = 0; i < slots_.size(); ++i) slots_[i].plan = LaunchPlan(table_.configs()[i], device_->target());
+    if (table_.lacks_winners()) say_no_winners(*store_, device_->environment(), spec_);
   }
 
   const AttentionSpec& spec() const override { return spec_; }

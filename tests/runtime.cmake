@@ -1,6 +1,6 @@
 # The runtime: dispatch, checks of a call and NVRTC without a device; kernels and many processes on every device.
 set(here ${CMAKE_CURRENT_LIST_DIR})
-pagetune_test(runtime_dispatch_test ${here}/runtime_dispatch_test.cpp LIBS pagetune_tuner)
+pagetune_test(runtime_dispatch_test ${here}/runtime_dispatch_test.cpp ${here}/runtime_no_winners_test.cpp LIBS pagetune_tuner)
 pagetune_test(runtime_launch_test ${here}/runtime_launch_test.cpp ${here}/runtime_once_table_test.cpp ${here}/runtime_untuned_test.cpp LIBS pagetune)
 
 # The program that the tests start in other environments and many times at once. It lies beside them.

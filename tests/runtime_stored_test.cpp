@@ -87,6 +87,25 @@ TEST_F(RuntimeKernel, AStoredWinnerIsRunAndCounted) {
   EXPECT_NE(kernel->digest(), get_kernel(spec, {.device = test_device_id(), .cache_dir = ":memory:"})->digest());
 }
 
+// Faults: a kernel that runs on defaults in silence; a sentence where winners answer, where a snapshot does, or where none may.
+TEST_F(RuntimeKernel, AKernelWithoutWinnersSaysSo_B187) {
+  AttentionSpec spec = decode_spec(6, 2, 64, 16);
+  const auto said = [&](const KernelOptions& options) {
+    ::testing::internal::CaptureStderr();
+    get_kernel(spec, options);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  put(*Store::open(cache()), many_splits(device(), spec, {1, 8}, 3));
+  KernelOptions given{.device = test_device_id(), .cache_dir = ":memory:"};
+  given.snapshot = kernel_of(spec)->snapshot();
+  EXPECT_EQ(said({.device = test_device_id(), .cache_dir = cache()}), "");
+  EXPECT_EQ(said(given), "");
+  spec.batch_invariant = true;
+  EXPECT_EQ(said({.device = test_device_id(), .cache_dir = ":memory:"}), "");
+  spec.batch_invariant = false;
+  expect_mentions(said({.device = test_device_id(), .cache_dir = ":memory:"}), {canonical_json(spec), "analytic default", "pagetune tune"});
+}
+
 // Faults: a rank with an empty store that is given another's snapshot runs other kernels, or agrees on another digest, or shares a kernel object with one that was made from the store.
 TEST_F(RuntimeKernel, ASnapshotBringsTheSameKernelsToAnEmptyStore) {
   const AttentionSpec spec = decode_spec(4, 2, 64, 16);

@@ -71,7 +71,7 @@ void print_winners(const StoreReport& report) {
   }
   Table table({"device", "kernel", ">winners", ">current", ">other generator", ">other space", ">other policy", ">blocked"});
   for (const WinnerCount& count : counts) {
-    std::vector<std::string> row{environment_text(count.environment), spec_text(count.spec)};
+    std::vector<std::string> row{count.environment.text(), spec_text(count.spec)};
     for (const int number : {count.winners, count.current, count.generator, count.space, count.policy, count.blocked}) row.push_back(fmt::format("{}", number));
     table.add(row);
   }
@@ -99,7 +99,7 @@ void print_untuned(const StoreReport& report) {
              waiting.size() > kMostCalls ? fmt::format("; the {} most called:", kMostCalls) : ":");
   Table table({">calls", "device", "kernel", "batch x len"});
   for (size_t i = 0; i < std::min(waiting.size(), kMostCalls); ++i)
-    table.add({fmt::format("{}", waiting[i].hits), environment_text(waiting[i].environment), spec_text(waiting[i].spec), waiting[i].bucket.text()});
+    table.add({fmt::format("{}", waiting[i].hits), waiting[i].environment.text(), spec_text(waiting[i].spec), waiting[i].bucket.text()});
   fmt::print("{}", table.text());
 }
 

@@ -161,7 +161,7 @@ Check check_winners(const WinnerCount& count, bool here, bool like_here) {
   Check check{.what = "winners"};
   check.facts = {{"environment", count.env_key}, {"device", count.environment.device}, {"here", here}, {"winners", count.winners}, {"current", count.current}, {"other_generator", count.generator},
                  {"other_space", count.space}, {"other_policy", count.policy}, {"blocked", count.blocked}};
-  check.found = fmt::format("{} of {}, {}", counted(count.winners, "winner"), environment_text(count.environment), here ? "which is this machine's" : "which is not here");
+  check.found = fmt::format("{} of {}, {}", counted(count.winners, "winner"), count.environment.text(), here ? "which is this machine's" : "which is not here");
   const auto warn = [&](const std::string& found, const char* remedy) {
     check.level = Level::warning;
     check.found += "; " + found;

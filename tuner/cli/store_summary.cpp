@@ -82,10 +82,6 @@ std::vector<Store::Untuned> waiting_calls(const StoreReport& report) {
   return waiting;
 }
 
-std::string environment_text(const Environment& environment) {
-  return fmt::format("{} ({}, {}{})", environment.device, environment.arch, environment.driver.empty() ? "" : fmt::format("driver {}, ", environment.driver), environment.compiler);
-}
-
 std::string date_text(int64_t days) {
   const std::chrono::year_month_day date{std::chrono::sys_days{std::chrono::days{days}}};
   return fmt::format("{:04}-{:02}-{:02}", static_cast<int>(date.year()), static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()));

@@ -26,8 +26,6 @@ std::vector<WinnerCount> count_winners(const StoreReport&);  // sorted by (envir
 // Calls that were counted and have no current winner, the most frequent first.
 std::vector<Store::Untuned> waiting_calls(const StoreReport&);
 
-// "NVIDIA H200 (sm_90a, driver 13.0, nvrtc 13.0)"
-std::string environment_text(const Environment&);
 // "2026-01-31" of days since 1970.
 std::string date_text(int64_t days);
 // "13.4 MiB"

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <ctime>
+#include <set>
 
+#include "cache_db/wrong_rows.hpp"
 #include "codegen/sha256.hpp"
 #include "pagetune/error.hpp"
 
@@ -44,7 +46,23 @@ struct Found {
   int64_t size = 0, last_used_day = 0;
 };
 
+// `rule`: what happens to the row that has this key. The number of rows written.
+int insert(SQLite::Database& db, const char* rule, const Binary& binary) {
+  SQLite::Statement insert(db, fmt::format("INSERT OR {} INTO blob (binary_key, arch, kind, size, sha256, created, last_used_day, data) VALUES (?,?,?,?,?,?,?,?)", rule));
+  insert.bind(1, binary.key);
+  insert.bind(2, binary.arch);
+  insert.bind(3, binary.kind);
+  insert.bind(4, static_cast<int64_t>(binary.data.size()));
+  insert.bind(5, binary.sha256);
+  insert.bind(6, static_cast<int64_t>(std::time(nullptr)));
+  insert.bind(7, days_since_1970());
+  insert.bindNoCopy(8, binary.data.data(), static_cast<int>(binary.data.size()));
+  return insert.exec();
+}
+
 }  // namespace
+
+bool is_binary_kind(const std::string& kind) { return kind == "cubin" || kind == "object"; }
 
 void check_binary(const Binary& binary) {
   if (binary.key.empty() || binary.arch.empty() || binary.kind.empty())
@@ -108,19 +126,41 @@ void BinaryTable::put(const Binary& binary) {
     return;
   }
   db_.write([&](SQLite::Database& db) {
-    SQLite::Statement insert(db, "INSERT OR REPLACE INTO blob (binary_key, arch, kind, size, sha256, created, last_used_day, data) "
-                                 "VALUES (?,?,?,?,?,?,?,?)");
-    insert.bind(1, binary.key);
-    insert.bind(2, binary.arch);
-    insert.bind(3, binary.kind);
-    insert.bind(4, static_cast<int64_t>(binary.data.size()));
-    insert.bind(5, binary.sha256);
-    insert.bind(6, static_cast<int64_t>(std::time(nullptr)));
-    insert.bind(7, days_since_1970());
-    insert.bindNoCopy(8, binary.data.data(), static_cast<int>(binary.data.size()));
-    insert.exec();
+    insert(db, "REPLACE", binary);
     evict(db, binary.key, limit_);
   });
+}
+
+std::vector<Binary> BinaryTable::all() {
+  auto answer = db_.read([&](SQLite::Database& db) {
+    std::set<int64_t> wrong;
+    for (const WrongRow& row : wrong_binary_rows(db, true)) wrong.insert(row.rowid);
+    std::vector<Binary> binaries;
+    SQLite::Statement select(db, "SELECT rowid, binary_key, arch, kind, sha256, data FROM blob ORDER BY binary_key");
+    while (select.executeStep()) {
+      if (wrong.contains(select.getColumn(0).getInt64())) continue;
+      Binary& binary = binaries.emplace_back();
+      binary.key = select.getColumn(1).getString();
+      binary.arch = select.getColumn(2).getString();
+      binary.kind = select.getColumn(3).getString();
+      binary.sha256 = select.getColumn(4).getString();
+      binary.data = select.getColumn(5).getString();
+    }
+    if (!wrong.empty()) problems_.say(fmt::format("{}: {} of its binaries are wrong and left out; pagetune verify names them", db_.path(), wrong.size()));
+    return binaries;
+  });
+  return answer ? std::move(*answer) : std::vector<Binary>{};
+}
+
+std::optional<int> BinaryTable::add(const std::vector<Binary>& binaries) {
+  for (const Binary& binary : binaries) check_binary(binary);
+  int added = 0;
+  const bool written = db_.write([&](SQLite::Database& db) {
+    added = 0;
+    for (const Binary& binary : binaries) added += insert(db, "IGNORE", binary);
+    evict(db, "", limit_);
+  });
+  return written ? std::optional(added) : std::nullopt;
 }
 
 std::optional<BinaryTable::Usage> BinaryTable::usage() {

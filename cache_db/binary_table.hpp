@@ -3,6 +3,7 @@
 #include <atomic>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cache_db/database.hpp"
 #include "cache_db/store.hpp"
@@ -24,6 +25,8 @@ class BinaryTable {
   bool usable() { return db_.usable(); }
   std::optional<Binary> find(const std::string& key);
   void put(const Binary&);
+  std::vector<Binary> all();                                    // see Store::all_binaries()
+  std::optional<int> add(const std::vector<Binary>& binaries);  // see Store::add_binaries()
   uint64_t corrupt() const { return corrupt_; }
   struct Usage {
     int64_t count = 0, bytes = 0;
@@ -39,6 +42,7 @@ class BinaryTable {
   std::atomic<uint64_t> corrupt_{0};
 };
 
+bool is_binary_kind(const std::string&);
 // Error invalid_argument unless key, arch and kind are there and sha256 is that of data.
 void check_binary(const Binary&);
 

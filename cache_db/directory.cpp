@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "cache_db/store.hpp"
+#include "pagetune/error.hpp"
 
 namespace pagetune {
 namespace {
@@ -38,6 +39,15 @@ int make_directories(const std::filesystem::path& path) {
   return 0;
 }
 
+std::string distrust(const struct stat& info, PathKind kind) {
+  if (kind == PathKind::directory && !S_ISDIR(info.st_mode)) return "it is not a directory";
+  if (kind == PathKind::file && !S_ISREG(info.st_mode)) return "it is not a regular file";
+  if (info.st_uid != geteuid() && info.st_uid != 0)
+    return fmt::format("it belongs to user {}, not to user {} or root", info.st_uid, geteuid());
+  if (info.st_mode & 022) return fmt::format("others can write it (mode {:04o}); chmod go-w it", info.st_mode & 07777);
+  return "";
+}
+
 }  // namespace
 
 DefaultDirectory default_directory() {
@@ -53,13 +63,29 @@ bool is_memory(const std::string& wanted) { return wanted == kMemory || wanted =
 
 std::string distrust(const std::string& path, PathKind kind) {
   struct stat info {};
-  if (lstat(path.c_str(), &info) != 0) return std::strerror(errno);
-  if (kind == PathKind::directory && !S_ISDIR(info.st_mode)) return "it is not a directory";
-  if (kind == PathKind::file && !S_ISREG(info.st_mode)) return "it is not a regular file";
-  if (info.st_uid != geteuid() && info.st_uid != 0)
-    return fmt::format("it belongs to user {}, not to user {} or root", info.st_uid, geteuid());
-  if (info.st_mode & 022) return fmt::format("others can write it (mode {:04o}); chmod go-w it", info.st_mode & 07777);
-  return "";
+  return lstat(path.c_str(), &info) == 0 ? distrust(info, kind) : std::strerror(errno);
+}
+
+// What is looked at is the file that was opened, whatever its name stands for a moment later. Without O_NONBLOCK the opening of a FIFO would wait for a writer.
+std::string read_trusted_file(const std::string& path, size_t most) {
+  const int fd = open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  struct stat info {};
+  const bool opened = fd >= 0 && fstat(fd, &info) == 0;
+  std::string reason = opened ? distrust(info, PathKind::file) : errno == ELOOP ? "it is a link" : std::strerror(errno);
+  if (opened ? !reason.empty() : errno == ELOOP) reason += " (what it holds is run as code: if you trust it, copy it to a file of your own and name that)";
+  std::string bytes;
+  if (reason.empty() && static_cast<uint64_t>(info.st_size) > most) reason = fmt::format("it has {} bytes; {} are allowed", info.st_size, most);
+  if (reason.empty()) {
+    bytes.resize(static_cast<size_t>(info.st_size));
+    size_t at = 0;
+    ssize_t got = 0;
+    while ((got = read(fd, bytes.data() + at, bytes.size() - at)) > 0) at += static_cast<size_t>(got);
+    if (got < 0) reason = std::strerror(errno);
+    bytes.resize(at);
+  }
+  if (fd >= 0) close(fd);
+  if (!reason.empty()) throw Error(ErrorCode::io, fmt::format("{} is not read: {}", path, reason));
+  return bytes;
 }
 
 std::string open_directory(const std::string& wanted, Problems& problems) {

@@ -3,6 +3,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <cstddef>
 #include <string>
 
 #include "cache_db/problems.hpp"
@@ -26,6 +27,9 @@ std::string open_directory(const std::string& wanted, Problems& problems);
 // Why a path that exists must not be trusted: a link, a foreign owner, writable by others. Empty if it may be.
 enum class PathKind { directory, file };
 std::string distrust(const std::string& path, PathKind);
+
+// All bytes of a file that is to be trusted as the store's own are. Error io, naming the path, if it must not be, has more than `most` bytes or cannot be read.
+std::string read_trusted_file(const std::string& path, size_t most);
 
 // flock() on the directory itself: needs no file of its own, works where nothing can be written and ends with its holder. Where the
 // file system has no such lock, or after `limit`, work goes on without.

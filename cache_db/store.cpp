@@ -73,6 +73,9 @@ class DiskStore final : public Store {
     memory_.put(binary);
   }
 
+  std::vector<Binary> all_binaries() override { return binaries_.all(); }
+  std::optional<int> add_binaries(const std::vector<Binary>& binaries) override { return binaries_.add(binaries); }
+
   Binary get_or_compile(const std::string& key, const std::function<Binary()>& compile) override {
     bool compiled = false;
     Binary binary = flights_.run(key, [&] { return memory_.find(key); }, [&] { return lead(key, compile, compiled); });

@@ -107,6 +107,11 @@ class Store {
   // Binaries. A stored binary whose bytes do not match its sha256 is removed, counted and reported as absent. Facts are not stored.
   virtual std::optional<Binary> find_binary(const std::string& key) = 0;
   virtual void put_binary(const Binary&) = 0;
+  // Those of the file, sorted by key. Wrong ones are left out; problems() says so.
+  virtual std::vector<Binary> all_binaries() = 0;
+  // All of them or nothing, in one transaction; what the file has under the same key stays. How many were new: of those, the limit of bytes may have cost some. Nothing if the file could not be
+  // written: problems() says why.
+  virtual std::optional<int> add_binaries(const std::vector<Binary>&) = 0;
   // Single flight over threads and processes: memory, store, else `compile` once under a lock that dies with its owner. A waiter that
   // waited 30 s compiles on its own. `compile`'s exception reaches every waiting thread and is not remembered.
   virtual Binary get_or_compile(const std::string& key, const std::function<Binary()>& compile) = 0;

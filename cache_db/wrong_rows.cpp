@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "cache_db/binary_table.hpp"
 #include "cache_db/source.hpp"
 #include "cache_db/table.hpp"
 #include "cache_db/untuned_table.hpp"
@@ -110,7 +111,7 @@ std::vector<WrongRow> wrong_binary_rows(SQLite::Database& db, bool bytes) {
     std::string fault;
     if (!is_key(key)) fault = "its key is not of 64 hexadecimal digits";
     else if (text_of(select, 2).empty()) fault = "it names no architecture";
-    else if (kind != "cubin" && kind != "object") fault = fmt::format("its kind is '{}'; there are cubin and object", shown(kind));
+    else if (!is_binary_kind(kind)) fault = fmt::format("its kind is '{}'; there are cubin and object", shown(kind));
     else if (text_of(select, 6) != "blob" || select.getColumn(4).getInt64() != select.getColumn(7).getInt64())
       fault = fmt::format("it has {} bytes where its size says {}", shown(text_of(select, 7)), shown(text_of(select, 4)));
     else if (bytes && sha256_hex(text_of(select, 8)) != text_of(select, 5)) fault = "its bytes do not match their sha256";

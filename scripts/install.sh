@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-packages=(g++ cmake ninja-build ccache clang-19 llvm-19-dev nlohmann-json3-dev libsqlitecpp-dev libsqlite3-dev libcli11-dev libfmt-dev
+packages=(g++ cmake ninja-build ccache clang-19 llvm-19-dev nlohmann-json3-dev libsqlitecpp-dev libsqlite3-dev libarchive-dev libcli11-dev libfmt-dev
           libspdlog-dev libxxhash-dev libgtest-dev libbenchmark-dev python3 python3-jsonschema)
 [[ ${1:-} != --tests ]] || packages+=(chromium slurm-wlm munge)  # of `pagetune report` and of examples/fleet
 missing=()

@@ -1,5 +1,5 @@
 file(GLOB store_tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/store_*_test.cpp)
-pagetune_test(store_test ${store_tests} LIBS pagetune_store SQLiteCpp)
+pagetune_test(store_test ${store_tests} LIBS pagetune_archive SQLiteCpp)
 target_compile_definitions(store_test PRIVATE TEST_DATA_DIR="${CMAKE_CURRENT_SOURCE_DIR}")
 
 # The program that the fault tests start many times, kill and stop, and whose system calls fail when they are told to.

@@ -27,8 +27,8 @@ add_dependencies(tuner_faults_test pagetune_program)
 
 # The program as a user runs it, on the CPU backend with a cache directory of its own.
 if(PAGETUNE_CPU_BACKEND)
-  foreach(program cli_test cli_fleet_test cli_import_test cli_care_test)
-    pagetune_test(${program} ${program}.cpp LIBS pagetune_store SQLiteCpp)
+  foreach(program cli_test cli_fleet_test cli_import_test cli_archive_test cli_care_test)
+    pagetune_test(${program} ${program}.cpp LIBS pagetune_archive SQLiteCpp)
     target_compile_definitions(${program} PRIVATE PAGETUNE_PROGRAM="$<TARGET_FILE:pagetune_program>")
     add_dependencies(${program} pagetune_program pagetune_cpu)
   endforeach()

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "cache_db/binary_archive.hpp"
 #include "cache_db/blocklist.hpp"
 #include "cache_db/export.hpp"
 #include "cache_db/export_header.hpp"
@@ -58,7 +59,26 @@ void require_no_store_in(const std::string& out, const Store& store) {
     throw UsageError(fmt::format("--out is '{}', the directory of a store, whose winners.db would be replaced: name another directory", out));
 }
 
+// The binaries of kernels.db: their keys are hashes that do not say which model they are for.
+int export_binaries(const ExportArguments& arguments) {
+  if (!arguments.model.model.empty())
+    throw UsageError(fmt::format("a model is named ('{}'), but binaries do not say whose they are: --format tar writes all of the store; leave the model out, or prewarm it into a store of its own (PAGETUNE_CACHE_DIR) and export that",
+                                 arguments.model.model));
+  auto store = Store::open();
+  std::vector<Binary> binaries = store->all_binaries();
+  print_problems(*store);
+  if (binaries.empty()) throw Error(ErrorCode::invalid_argument, fmt::format("there is nothing to export: the store {} has no binary; run pagetune tune or prewarm first", store->dir()));
+  std::set<std::string> compilers;
+  for (const auto& device : devices_here("its compiler is not named in the archive")) compilers.insert(device->compiler().identity());
+  const size_t count = binaries.size();
+  write_file(arguments.out, binary_archive(std::move(binaries), compilers));
+  if (arguments.json) fmt::print("{}\n", Json{{"binaries", count}, {"files", {arguments.out}}}.dump(2));
+  else fmt::print("{}\n", arguments.out);
+  return kDone;
+}
+
 int run_export(const ExportArguments& arguments) {
+  if (arguments.format == "tar") return export_binaries(arguments);
   auto store = Store::open();
   if (arguments.format == "db") require_no_store_in(arguments.out, *store);
   std::vector<Store::Row> rows = chosen_rows(arguments, *store);
@@ -86,13 +106,13 @@ int run_export(const ExportArguments& arguments) {
 
 void add_export(CLI::App& app, Run& run) {
   auto arguments = std::make_shared<ExportArguments>();
-  CLI::App* verb = app.add_subcommand("export", "Write winners as files: all, or those of a model");
+  CLI::App* verb = app.add_subcommand("export", "Write winners as files: all, or those of a model; or the compiled binaries");
   add_model_options(*verb, arguments->model);
   verb->get_option("model")->required(false);
-  verb->add_option("--format", arguments->format, "json: one table per kernel and device; csv: one file with a line per winner; header: one C++17 header for programs without pagetune; db: a winners.db to ship; t4: results as Kernel Tuner writes them, one file per kernel and device")
-      ->check(CLI::IsMember({"json", "csv", "header", "db", "t4"}))
+  verb->add_option("--format", arguments->format, "json: one table per kernel and device; csv: one file with a line per winner; header: one C++17 header for programs without pagetune; db: a winners.db to ship; t4: results as Kernel Tuner writes them, one file per kernel and device; tar: the compiled binaries, one file for pagetune import --binaries")
+      ->check(CLI::IsMember({"json", "csv", "header", "db", "t4", "tar"}))
       ->capture_default_str();
-  verb->add_option("--out", arguments->out, "Directory to write to")->required();
+  verb->add_option("--out", arguments->out, "Directory to write to; with --format tar the file")->required();
   verb->add_flag("--json", arguments->json, "Print one JSON document about what was written");
   verb->callback([=, &run] { run = [=] { return run_export(*arguments); }; });
 }

@@ -1,21 +1,24 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <set>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "cache_db/binary_archive.hpp"
 #include "cache_db/source.hpp"
 #include "cache_db/table_source.hpp"
 #include "cache_db/winner_lines.hpp"
 #include "pagetune/error.hpp"
-#include "runtime/device.hpp"
 #include "tuner/cli/exit_code.hpp"
+#include "tuner/cli/options.hpp"
 #include "tuner/cli/store_summary.hpp"
 #include "tuner/cli/take_in.hpp"
 #include "tuner/cli/verbs.hpp"
+#include "tuner/cli/workset.hpp"
 
 namespace pagetune::cli {
 namespace {
@@ -25,6 +28,7 @@ using Json = nlohmann::ordered_json;
 
 struct ImportArguments {
   std::vector<std::string> files;
+  bool binaries = false;
   bool json = false;
 };
 
@@ -49,6 +53,7 @@ MergeSource read_whole(const fs::path& path) {
 
 struct Files {
   std::vector<MergeSource> contents;
+  std::vector<Binary> binaries;
   Json report = Json::array();  // one entry per file of the command line
   bool complete = true;
 };
@@ -57,6 +62,12 @@ Files read_files(const std::vector<std::string>& paths) {
   Files all;
   for (const std::string& path : paths) {
     try {
+      if (is_binary_archive(path)) {
+        std::vector<Binary> binaries = read_binary_archive(path);
+        all.report.push_back({{"path", path}, {"binaries", binaries.size()}});
+        std::move(binaries.begin(), binaries.end(), std::back_inserter(all.binaries));
+        continue;
+      }
       MergeSource content = read_whole(path);
       all.report.push_back({{"path", path}, {"winners", content.rows.size()}, {"blocked", content.blocks.size()}});
       all.contents.push_back(std::move(content));
@@ -71,13 +82,7 @@ Files read_files(const std::vector<std::string>& paths) {
 
 std::vector<Environment> environments_here() {
   std::vector<Environment> found;
-  for (const std::string& id : list_devices().ids) {
-    try {
-      found.push_back(open_device(id)->environment());
-    } catch (const Error& failure) {
-      fmt::print(stderr, "{} could not be opened, and winners of it count as not of this machine: {}\n", id, failure.what());
-    }
-  }
+  for (const auto& device : devices_here("winners of it count as not of this machine")) found.push_back(device->environment());
   return found;
 }
 
@@ -117,25 +122,51 @@ int kept_buckets(const std::vector<MergeSource>& contents, const Merged& merged)
   return static_cast<int>(std::count_if(taken.begin(), taken.end(), [](const auto& entry) { return !entry.second; }));
 }
 
-int run_import(const ImportArguments& arguments) {
-  const Files files = read_files(arguments.files);
-  if (files.contents.empty()) throw Error(ErrorCode::invalid_argument, "no file could be taken in");
-  const TakenIn taken = take_in("", files.contents);
-  const Json elsewhere = strangers(files.contents, environments_here());
-  const int kept = kept_buckets(files.contents, taken.merged);
+void require_leave_for_code(const ImportArguments& arguments) {
+  for (const std::string& path : arguments.files)
+    if (!arguments.binaries && is_binary_archive(path))
+      throw UsageError(fmt::format("{} holds compiled binaries, which your programs will run: who wrote it decides what they do. If you trust it, say --binaries; nothing was taken in", path));
+}
+
+// How many were new.
+int add_binaries(Store& store, const std::vector<Binary>& binaries) {
+  const std::optional<int> added = store.add_binaries(binaries);
+  print_problems(store);
+  if (!added) throw Error(ErrorCode::io, fmt::format("the store '{}' could not be written: no binary was taken in", store.dir()));
+  return *added;
+}
+
+// Says which winners answer nothing here.
+void print_strangers(const Json& elsewhere) {
   for (const Json& one : elsewhere) {
     const Json& environment = one["environment"];
     fmt::print(stderr, "not of this machine, and kept: {} of {} ({}, driver {}, {}), for {}\n", counted(one["winners"].get<size_t>(), "winner"), environment["device"].dump(), environment["arch"].dump(),
                environment["driver"].dump(), environment["compiler"].dump(), one["why"].get<std::string>());
   }
+}
+
+int run_import(const ImportArguments& arguments) {
+  require_leave_for_code(arguments);
+  const Files files = read_files(arguments.files);
+  if (files.contents.empty() && files.binaries.empty()) throw Error(ErrorCode::invalid_argument, "no file could be taken in");
+  const auto store = Store::open();
+  const int added = files.binaries.empty() ? 0 : add_binaries(*store, files.binaries);
+  TakenIn taken{store->dir(), {}, 0};
+  if (!files.contents.empty()) taken = take_in("", files.contents);
+  const Json elsewhere = files.contents.empty() ? Json::array() : strangers(files.contents, environments_here());
+  const int kept = kept_buckets(files.contents, taken.merged);
+  print_strangers(elsewhere);
   if (arguments.json) {
-    Json document{{"store", taken.store}, {"files", files.report}, {"not_here", elsewhere}, {"kept_buckets", kept}};
+    Json document{{"store", taken.store}, {"files", files.report}, {"not_here", elsewhere}, {"kept_buckets", kept}, {"added_binaries", added}};
     document.update(taken_json(taken));
     fmt::print("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
   } else {
     print_conflicts(taken.merged.conflicts);
-    fmt::print("{} taken into {}: {} new and {} replaced; in {} the store's own is the better one; {}\n", counted(files.contents.size(), "file"), taken.store, counted(static_cast<size_t>(taken.merged.added), "winner"),
-               taken.merged.replaced, counted(static_cast<size_t>(kept), "bucket"), counted(taken.merged.conflicts.size(), "conflict"));
+    if (!files.contents.empty())
+      fmt::print("{} taken into {}: {} new and {} replaced; in {} the store's own is the better one; {}\n", counted(files.contents.size(), "file"), taken.store, counted(static_cast<size_t>(taken.merged.added), "winner"),
+                 taken.merged.replaced, counted(static_cast<size_t>(kept), "bucket"), counted(taken.merged.conflicts.size(), "conflict"));
+    if (!files.binaries.empty())
+      fmt::print("{} read for {}: {} new, {} there before\n", counted(static_cast<int64_t>(files.binaries.size()), "binary", "binaries"), taken.store, added, files.binaries.size() - static_cast<size_t>(added));
   }
   return files.complete ? kDone : kPartly;
 }
@@ -144,8 +175,9 @@ int run_import(const ImportArguments& arguments) {
 
 void add_import(CLI::App& app, Run& run) {
   auto arguments = std::make_shared<ImportArguments>();
-  CLI::App* verb = app.add_subcommand("import", "Take winners into the store: exported JSON tables, and winners.db files or directories. Of each file all or nothing");
-  verb->add_option("files", arguments->files, "Tables and winners.db as pagetune export writes them, or directories of stores")->required();
+  CLI::App* verb = app.add_subcommand("import", "Take winners into the store: exported JSON tables, and winners.db files or directories; with --binaries also compiled binaries. Of each file all or nothing");
+  verb->add_option("files", arguments->files, "Tables, winners.db and archives of binaries as pagetune export writes them, or directories of stores")->required();
+  verb->add_flag("--binaries", arguments->binaries, "Take in archives of compiled binaries too. They are code, which your programs will run: only of whom you trust");
   verb->add_flag("--json", arguments->json, "Print one JSON document");
   verb->callback([=, &run] { run = [=] { return run_import(*arguments); }; });
 }

@@ -129,6 +129,18 @@ std::vector<std::string> device_ids(const std::string& option) {
   return {"cuda:" + number};
 }
 
+std::vector<std::shared_ptr<Device>> devices_here(const char* consequence) {
+  std::vector<std::shared_ptr<Device>> found;
+  for (const std::string& id : list_devices().ids) {
+    try {
+      found.push_back(open_device(id));
+    } catch (const Error& failure) {
+      fmt::print(stderr, "{} could not be opened, and {}: {}\n", id, consequence, failure.what());
+    }
+  }
+  return found;
+}
+
 void add_shard_option(CLI::App& app, std::string& shard) {
   app.add_option("--shard", shard, "i/N: only the buckets of shard i, from 0, of N; none: all. Without it the task of a Slurm array or an indexed Kubernetes Job and the MPI rank say which");
 }

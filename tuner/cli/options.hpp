@@ -42,6 +42,8 @@ Grid grid(const ModelOptions&, Backend);
 void add_device_option(CLI::App&, std::string& device);
 // "auto", "cpu", "0", "cuda:0" -> the ids of devices; "all" -> every device found. UsageError for anything else.
 std::vector<std::string> device_ids(const std::string& option);
+// Those that can be opened. Of each other one it is said on stderr that it could not be, with what follows from it.
+std::vector<std::shared_ptr<Device>> devices_here(const char* consequence);
 void add_shard_option(CLI::App&, std::string& shard);
 // The shard of --shard or of the environment, said on stderr. UsageError.
 std::optional<Shard> chosen_shard(const std::string& option);
